@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,17 @@ def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         main(
             ["estimate", FILES[0], str(tmp_path / "machine.json"), FILES[2], "--compat", "calculon"]
         )
-        == 0
+        == 1
     )
-    assert "not possible: the first memory tier is too small" in capsys.readouterr().out
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("not possible: the first memory tier is too small")
+    assert second.startswith("if it were: ")
+
+
+def test_a_search_without_an_answer_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["search", "llama3-405b", "dgx-h100", "--ranks", "8", "--global-batch", "8"]
+    assert main(given) == 1
+    assert re.match(r"[\d,]+ configurations, 0 possible\n", capsys.readouterr().out)
 
 
 def test_a_search_as_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

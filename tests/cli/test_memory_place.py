@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -175,7 +176,28 @@ def test_a_tensor_larger_than_all_tiers_does_not_fit(
     plan: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [plan, "--memory", "1MiB", "--capacity", "1MiB", "--place", "optimizer=cxl"]
-    assert run(*given) == 0
+    assert run(*given) == 1
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"2 ranks on dgx-h100: does not fit: hbm lacks .*; cxl lacks .*", first)
+    assert re.fullmatch(r"with room, \S+ ms without tiers, .* times as long", second)
+    assert run(*given, "--json") == 1
+    assert len(json.loads(capsys.readouterr().out)["lacks"]) == 2
+
+
+def test_a_recording_has_its_steps_its_warnings_and_what_bounds_it(
+    shared_traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = str(shared_traces / "gpu_resnet_pair")
+    assert run(pair, "--place", "optimizer=cxl") == 0
     printed = capsys.readouterr().out
-    assert "does not fit: hbm lacks" in printed
-    assert "does not fit: cxl lacks" in printed
+    first, *lines = printed.splitlines()
+    assert first.startswith("1 rank on dgx-h100, 3 steps: ")
+    assert "a step" not in printed
+    assert "the host bounds the job: moves hide behind it" in printed
+    assert main(["simulate", pair, "--system", "dgx-h100"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    issues = [line for line in told if line.startswith(("info: ", "warning: "))]
+    assert len(issues) == 5
+    assert lines[-5:] == issues
+    assert sum("computations keep the times recorded" in line for line in issues) == 1
+    assert f"without tiers, {told[1]}" in lines

@@ -50,6 +50,22 @@ def test_a_study_as_json_has_the_curve(
     assert found[0]["best"][1][1]["rate"] >= found[0]["without"]["rate"]
 
 
+def test_it_says_where_it_looked_and_whether_anything_is_possible(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["memory", "plan", "--system", "h100", "--bandwidth", "32,64"]
+    assert main([*given, "--model", "22b", "--global-batch", "16"]) == 0
+    text = capsys.readouterr().out
+    line = "pays from, enough: looked for from 1 to 128 GB/s; pays below: of a tier of 64 GB/s"
+    assert line in text.splitlines()
+    (row,) = [line for line in text.splitlines() if re.match(r"22b +h100 +8 .*(GB/s|never)", line)]
+    assert "same" in row
+    assert row.endswith("no price")
+    nothing = ["--model", "1t", "--ranks", "8", "--global-batch", "8", "--capacity", "1"]
+    assert main([*given, *nothing]) == 1
+    assert re.search(r"1t +h100 +8 +- +- +-", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(["--bandwidth", "32GiB"], "--bandwidth 32GiB: '32GiB' is not a bandwidth"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nadi
+from nadi.recordings.step_marks import num_steps_of
 from tests.conftest import PairWriter
 
 MARK = {"cat": "user_annotation"}
@@ -27,6 +28,16 @@ def parents(trace: nadi.Trace) -> dict[str, str]:
     names = trace.nodes["name"].to_list()
     found = zip(names, trace.column("parent").tolist(), strict=True)
     return {name: names[row] if row >= 0 else "" for name, row in found}
+
+
+def test_a_job_has_the_steps_that_are_marked_or_one_if_it_was_generated(pair: PairWriter) -> None:
+    nested(pair)
+    assert num_steps_of(nadi.load_job(*pair.write())) == 2
+    other = PairWriter(pair.folder)
+    other.op("add", 0, 5)
+    job = nadi.load_job(*other.write("-without"))
+    assert num_steps_of(job) == num_steps_of(job.traces) == num_steps_of(nadi.fold(job)) == 0
+    assert num_steps_of(nadi.models.llm_job("gpt3-125m", tp=2)) == 1
 
 
 @pytest.mark.parametrize("with_host", [True, False])

@@ -24,6 +24,8 @@ from nadi.bottlenecks.steps.run import Answers
 from nadi.bottlenecks.steps.run_report import print_summary, summarize
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
 from nadi.bottlenecks.waiting.result import WAITS
+from nadi.kernels.sequences import union_length
+from nadi.simulation.accounts.times import rank_times
 from nadi.trace.schema import COMMUNICATION_KINDS, DEVICE_WORK
 from nadi.units import format_ns, format_percent, format_range
 from tests.amounts import some
@@ -206,15 +208,44 @@ def check_steps(said: Said) -> None:
 def check_other_commands(said: Said) -> None:
     data, whole = said.data, said.data["measured_ns"]
     assert said.waits["measured_ns"] == said.what_if["measured_ns"] == whole
-    head = f"{said.run.window.name}: measured {format_ns(whole)}"
+    number = said.run.num_steps
+    each = f" ({format_ns(round(whole / number))} a step)" if number > 1 else ""
+    head = f"{said.run.window.name}: measured {format_ns(whole)}{each}"
     assert said.waits_lines[0] == said.what_if_lines[0] == head
     assert line_with(said.run_lines, said.run.window.name).startswith(head)
-    steps = max(said.run.num_steps, 1)
+    steps = max(number, 1)
     path = pl.DataFrame(said.diff["path"]).group_by("kind").agg(pl.sum("before_ns"))
     for kind, time in path.iter_rows():
         assert time == pytest.approx(data["critical_path_by_kind"][kind.replace(" ", "_")] / steps)
     for one in data["best_changes"]:
         assert one["gain_ns"] == whole - one["step_ns"]
+
+
+def check_titles(said: Said) -> None:
+    """Call the time after a change that of a step only if the window is one step."""
+    number = said.run.num_steps
+    assert {said.data["num_steps"], said.waits["num_steps"], said.what_if["num_steps"]} == {number}
+    title = {0: "time of the window", 1: "step time"}.get(number, f"time of {number} steps")
+    after = [line for line in said.what_if_lines if line.startswith(("change ", "removed "))]
+    best = [line for line in said.run_lines if line.endswith("as --what-if")]
+    assert len(after) == 2
+    assert len(best) == bool(said.data["best_changes"])
+    for line in (*after, *best):
+        assert re.split(r" {2,}", line)[1] == title
+
+
+def check_the_simulated_device(said: Said) -> None:
+    """Let a simulation of one rank say for how long its device computes as the recording does."""
+    run, (row, *others) = said.run, said.data["activity"]
+    if others or run.job.world_size > 1 or not row["has_device"] or row["transferring_ns"]:
+        return
+    (trace,) = run.job.traces
+    busy = trace.category_mask(*DEVICE_WORK)
+    start = trace.column("start")[busy]
+    device = union_length(start, start + trace.column("duration")[busy])
+    done = nadi.simulate(run.job, "dgx-h100")
+    (computing,) = rank_times(done)["computing"]
+    assert computing == pytest.approx(device, rel=0.001)
 
 
 def check_balanced_ranks(said: Said) -> None:
@@ -261,4 +292,6 @@ def test_a_quantity_has_one_figure(path: Path) -> None:
     check_devices(said)
     check_steps(said)
     check_other_commands(said)
+    check_titles(said)
+    check_the_simulated_device(said)
     check_balanced_ranks(said)

@@ -64,7 +64,7 @@ def test_a_job_of_nothing_takes_no_time() -> None:
     nothing: list[Node] = [{"id": 0, "type": "METADATA_NODE", "is_cpu_op": False}]
     done = simulate([trace_of(nothing)], System(Network((Dimension("switch", 1, 1.0),))))
     assert page(done)[:2] == [
-        "1 rank, 1 node: 0 ns (0 ns)", "rank 0 finishes last: no node takes any time",
+        "1 rank, 1 node: 0 ns (0 ns)", "rank 0 finishes last; its time: no node takes any time",
     ]  # fmt: skip
 
 

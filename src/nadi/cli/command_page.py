@@ -10,11 +10,20 @@ import typer.main
 
 from nadi.cli.app import make_app
 
+_EXIT_CODES = """\
+| exit code | meaning |
+|---|---|
+| 0 | there is an answer |
+| 1 | the answer is no: what is asked about is not possible, does not fit, or breaks a rule |
+| 2 | there is no answer: a file or an option cannot be used; a line says what to do |
+| other | `nadi record` ends as the recorded program does |
+"""
+
 
 def command_reference() -> str:
     """Write the reference of every command: its text, examples, arguments and options."""
     group: Any = typer.main.get_command(make_app())
-    lines = ["# Commands", "", "Generated from the commands by `make docs`.", ""]
+    lines = ["# Commands", "", "Generated from the commands by `make docs`.", "", _EXIT_CODES]
     lines += [*_overview(group), ""]
     lines += _sections("nadi", group)
     return "\n".join(lines).rstrip() + "\n"

@@ -321,6 +321,14 @@ class Window:
         """Whether the profiler or a serving engine marked it, if it is a step."""
         return self.mark in (MARK, SERVING)
 
+    @property
+    def num_steps(self) -> int:
+        """Number of marked steps that it consists of; 0 if it is none, or holds other time too."""
+        if self.number >= 0:
+            return 1
+        whole = bool(self.steps) and self.steps[0].is_marked and not self.after_earlier_work
+        return len(self.steps) if whole else 0
+
     def start(self, time: Ints) -> int:
         """Return the start in ns, in a replay with these vertex times."""
         return int(time[self.first].min())

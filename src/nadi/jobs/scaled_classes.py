@@ -125,6 +125,8 @@ class ScaledJob(NamedTuple):
     memory
         Of a recording: the most bytes of tensors that a rank has at once, before, and after in each
         stage; empty where operators state no tensors.
+    num_steps
+        How many steps the job consists of; 0 if that is not known.
     """
 
     job: FoldedJob
@@ -136,6 +138,7 @@ class ScaledJob(NamedTuple):
     guesses: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
     memory: tuple[int, ...] = ()
+    num_steps: int = 0
 
 
 def scale_job(

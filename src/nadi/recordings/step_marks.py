@@ -1,7 +1,8 @@
-"""Marks of steps that were set inside of an operation, such as the range of an optimizer."""
+"""Marks of steps: how many there are, and those that were set inside of an operation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,26 @@ import polars as pl
 
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import THREAD_WORK
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Job, Trace
 
 STEP_MARK = r"^ProfilerStep#\d+$"
 _SETS_MARK = r"^torch/profiler/profiler\.py\(\d+\): step$"
+
+
+def num_marked_steps(trace: Trace) -> int:
+    """Return how many steps the profiler marked on a rank."""
+    return int(trace.nodes["name"].cast(pl.String).unique().str.contains(STEP_MARK).sum())
+
+
+def num_steps_of(job: Job | Sequence[Trace]) -> int:
+    """Return how many steps a job consists of: one if it was generated, else those marked in it.
+
+    0 if nothing says, as of traces without marks. Recorded jobs begin and end with other work.
+    """
+    if isinstance(job, Job) and job.rank_groups is not None:
+        return 0 if "fold.recording" in job.issues["code"].to_list() else 1
+    traces = job.traces if isinstance(job, Job) else job
+    return max(map(num_marked_steps, {id(one): one for one in traces}.values()), default=0)
 
 
 def mend_marks(device: Trace, log: IssueLog) -> Trace:

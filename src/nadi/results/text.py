@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi.trace.schema import Table as Declared
-from nadi.units import format_count, printable
+from nadi.units import format_count, format_counted, printable
 
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
@@ -90,6 +90,13 @@ def with_units(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:
     }
     floats = pl.selectors.float()
     return frame.with_columns(pl.when(floats >= 0).then(floats)).rename(names)
+
+
+def of_steps(number: int, otherwise: str) -> str:
+    """Say of how many steps a time is; ``otherwise`` if of 0, as it holds more than whole steps."""
+    if number == 1:
+        return "a step"
+    return format_counted(number, "step") if number else otherwise
 
 
 def rank_ranges(ranks: Iterable[int]) -> str:

@@ -594,7 +594,7 @@ def diff(
 def diff_runs(before: Run, after: Run) -> ComparedRuns:
     """Compare two recordings that are analysed already, each in the window of its analysis."""
     return compare_runs(*(
-        RunSide(run.graph, run.window, run.path, _num_steps(run.steps, run.window))
+        RunSide(run.graph, run.window, run.path, max(run.num_steps, 1))
         for run in (before, after)
     ))  # fmt: skip
 
@@ -605,13 +605,6 @@ def read_side(
     """Read one of the recordings that :func:`diff` compares, with its arguments."""
     paths: Any = places if isinstance(places, list | tuple) else [places]
     graph = load_graph(paths, progress, **reading)
-    steps = find_steps(graph)
-    window = choose_window(graph, steps, step)
+    window = choose_window(graph, find_steps(graph), step)
     path = walk_critical_path(replay_graph(graph), window)
-    return RunSide(graph, window, path, _num_steps(steps, window))
-
-
-def _num_steps(steps: Sequence[Window], window: Window) -> int:
-    """Return the number of steps in a window; 1 if it is one step, or has none that are marked."""
-    is_marked = bool(steps) and steps[0].is_marked and window.number < 0
-    return len(steps) if is_marked else 1
+    return RunSide(graph, window, path, max(window.num_steps, 1))

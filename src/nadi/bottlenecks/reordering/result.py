@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from nadi.bottlenecks.steps.answers import measured_line
 from nadi.results.declared import ALL, COUNT, NAME, NS, RANKS, Column, Lines, Result, Rows, in_words
 from nadi.units import format_count, format_ns, format_percent, printable
 from nadi.whatif.reordering.move_search import Candidate, Reordering
@@ -19,6 +20,7 @@ def _described(asked: tuple[Reordering, int]) -> dict[str, Any]:
     origin = answer.start_ns
     return {
         "window": answer.window.name,
+        "num_steps": answer.window.num_steps,
         "measured_ns": found.step_ns,
         "operations": found.num_units,
         "may_pass_another": found.num_free,
@@ -62,10 +64,10 @@ def _describe(one: Candidate, origin: int) -> dict[str, Any]:
 def _first_lines(data: dict[str, Any]) -> Iterator[str]:
     count = {key: format_count(data[key]) for key in
              ("operations", "may_pass_another", "could_gain", "moves_tried")}  # fmt: skip
-    yield f"{data['window']}: measured {format_ns(data['measured_ns'])}"
+    yield measured_line(data)
     yield (
         f"{count['operations']} operations, {count['may_pass_another']} can move before another "
-        f"one; {count['could_gain']} could shorten the step, {count['moves_tried']} moves tried"
+        f"one; {count['could_gain']} could shorten the window, {count['moves_tried']} moves tried"
     )
     if data["held_by"]:
         held = (f"{_reason(name)} {format_count(n)}" for name, n in data["held_by"].items())
@@ -98,11 +100,11 @@ _COLUMNS = (
            shown=lambda row: row["start_ns"] - row["new_start_ns"]),
     Column("legal_start_ns", "at most", NS, "how much earlier its data allow",
            shown=lambda row: row["start_ns"] - row["legal_start_ns"]),
-    Column("gain_ns", "gain", NS, "how much sooner the step ends"),
+    Column("gain_ns", "gain", NS, "how much sooner the window ends"),
     Column("right_after", "moved after", NAME, "the operation before it"),
     Column("held_there_by", "blocked by", in_words(_reason), "why it is not earlier"),
 )  # fmt: skip
-_NONE = "no operation that can start earlier shortens the step"
+_NONE = "no operation that can start earlier shortens the window"
 REORDERING = Result(
     kind="reordering", title="Operations that can start earlier", order=17, facts=_described,
     headline=None,

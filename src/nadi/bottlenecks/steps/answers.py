@@ -29,7 +29,7 @@ from nadi.results.declared import (
     stacked,
     text_of,
 )
-from nadi.results.text import issue_lines
+from nadi.results.text import issue_lines, of_steps
 from nadi.trace.issues import summed_issues
 from nadi.units import format_ns, format_percent
 from nadi.whatif.prediction_intervals import LEVEL, Interval
@@ -56,6 +56,7 @@ def _described(answers: Answers) -> _Data:
     issues = summed_issues([*(trace.issues for trace in job.traces), job.issues])
     return {
         "window": answers.window.name,
+        "num_steps": answers.window.num_steps,
         "measured_ns": answers.measured_ns,
         "changes": [_describe(answer) for answer in answers.alone],
         "together": _describe(together) if together else None,
@@ -128,6 +129,13 @@ def describe_interval(interval: Interval) -> dict[str, Any]:
     }
 
 
+def measured_line(data: _Data) -> str:
+    """Say how long the window is; of several steps also their mean."""
+    measured, number = data["measured_ns"], data.get("num_steps", 0)
+    each = f" ({format_ns(round(measured / number))} a step)" if number > 1 else ""
+    return f"{data['window']}: measured {format_ns(measured)}{each}"
+
+
 def one_step_line(rows: Sequence[_Data]) -> Iterator[str]:
     """Say what the intervals of rows were made without, if the window has no second step."""
     if rows and rows[0]["interval"]["steps"] < 2:
@@ -141,22 +149,32 @@ def _bottleneck(row: _Data) -> str:
     return f"{row['bound_by_operation'] or _BETWEEN} ({row['bound_by_kind'].replace('_', ' ')})"
 
 
-STEP_AFTER = (
-    Column("step_ns", "step time", NS, "after the change"),
-    Column("interval", f"{_LEVEL}interval", range_of("low_ns", "high_ns"), "of the step time"),
+_AFTER = (
+    Column("interval", f"{_LEVEL}interval", range_of("low_ns", "high_ns"), "of the time"),
+    Column("gain_ns", "gain", NS, "how much shorter that is than measured"),
+    Column("interval", f"{_LEVEL}interval ", range_of("gain_low_ns", "gain_high_ns"), "of it"),
+    Column("gain_ns", "share", share_of("measured_ns"), "of the measured time"),
+    Column("bound_by_operation", "new bottleneck", NAME, "with most of the new critical path",
+           shown=_bottleneck),
     Column("step_ns", "of measured", share_of("measured_ns"), on=PAGE),
     stacked("critical path", lambda row: row["critical_path_by_kind"]),
 )  # fmt: skip
-"""Columns of a window after a change."""
-_AFTER = (
-    *STEP_AFTER[:2],
-    Column("gain_ns", "gain", NS, "how much shorter the step is"),
-    Column("interval", f"{_LEVEL}interval ", range_of("gain_low_ns", "gain_high_ns"), "of it"),
-    Column("gain_ns", "share", share_of("measured_ns"), "of the measured step"),
-    Column("bound_by_operation", "new bottleneck", NAME, "with most of the new critical path",
-           shown=_bottleneck),
-    *STEP_AFTER[2:],
-)  # fmt: skip
+
+
+def time_title(data: _Data) -> str:
+    """Name the time of the window: of one step, of how many, or of no whole steps."""
+    number = data.get("num_steps", 0)  # files of former versions do not state it
+    return "step time" if number == 1 else f"time of {of_steps(number, 'the window')}"
+
+
+def after_change(data: _Data) -> tuple[Column, ...]:
+    """Return the columns of a window after a change, but for its gain."""
+    time = Column("step_ns", time_title(data), NS, "after the change")
+    return (time, _AFTER[0], *_AFTER[-2:])
+
+
+def _columns(name: Column) -> Callable[[_Data], tuple[Column, ...]]:
+    return lambda data: (name, after_change(data)[0], *_AFTER)
 
 
 _Placed = tuple[tuple[str | int, ...], _Data]
@@ -198,19 +216,19 @@ def _included(data: _Data) -> list[str]:
 
 ANSWERS = Result(
     kind="what_if", title="What if", order=15, facts=_described,
-    headline=lambda data: f"{data['window']}: measured {format_ns(data['measured_ns'])}",
+    headline=measured_line,
     parts=(
-        Rows("changes", "step time after each change", None,
-             (Column("change", "change"), *_AFTER), top=ALL, made=_with_together),
+        Rows("changes", lambda data: f"{time_title(data)} after each change", None,
+             _columns(Column("change", "change")), top=ALL, made=_with_together),
         Lines(lambda data: one_step_line(data["changes"]), on=TEXT),
         _kinds("change", _with_together),
         Rows("sweep", lambda data: "; ".join(data.get("asked", ())), None,
-             (Column("value", "value"), *_AFTER), top=ALL),
+             _columns(Column("value", "value")), top=ALL),
         Lines(lambda data: one_step_line(data["sweep"]), on=TEXT),
         _kinds("value", lambda data: ((("sweep", i), one) for i, one in enumerate(data["sweep"]))),
         Lines(_included),
-        Rows("ideals", "upper bounds: the step with one kind of cost removed", None, (
-            Column("name", "removed"), Column("step_ns", "step time", NS),
+        Rows("ideals", "upper bounds of the gain: one kind of cost removed", None, lambda data: (
+            Column("name", "removed"), Column("step_ns", time_title(data), NS),
             Column("gain_ns", "gain", NS), Column("gain_ns", "share", share_of("measured_ns")),
         ), top=ALL),
         Lines(lambda data: issue_lines(data.get("issues", ()))),

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from rich.text import Text
 
-from nadi.bottlenecks.steps.answers import describe_interval
+from nadi.bottlenecks.steps.answers import describe_interval, time_title
 from nadi.bottlenecks.steps.recorded_bounds import link_bounds
 from nadi.bottlenecks.steps.run import Run
 from nadi.bottlenecks.steps.verdict import LateRank, Leading, Verdict
@@ -533,20 +533,25 @@ def _shortened(data: dict[str, Any]) -> Iterator[str]:
         yield "changes with ... are shortened; --json has them in full"
 
 
+def _best_columns(data: dict[str, Any]) -> tuple[Column, ...]:
+    return (
+        Column("in_words", "change", shown=lambda row: row.get("in_words", row["change"])),
+        Column("step_ns", time_title(data), NS, "after the change alone"),
+        Column("gain_ns", "gain", NS, "how much shorter that is than measured"),
+        Column("interval", f"{100 * LEVEL:.0f} % interval",
+               range_of("gain_low_ns", "gain_high_ns"), "of the gain"),
+        Column("gain_ns", "share", barred(share_of("measured_ns"), "gain"), "of the measured time"),
+        Column("change", "as --what-if"),
+    )  # fmt: skip
+
+
 VERDICT = Result(
     kind="verdict", title="Verdict", order=0, facts=(),
     headline=lambda data: data["verdict_in_words"][0],
     parts=(
         Lines(lambda data: data["verdict_in_words"][1:]),
-        Rows("best_changes", "changes that gain most, of those tried; each alone", None, (
-            Column("in_words", "change", shown=lambda row: row.get("in_words", row["change"])),
-            Column("step_ns", "step time", NS, "after the change alone"),
-            Column("gain_ns", "gain", NS, "how much shorter the step is"),
-            Column("interval", f"{100 * LEVEL:.0f} % interval",
-                   range_of("gain_low_ns", "gain_high_ns"), "of the gain"),
-            Column("gain_ns", "share", barred(share_of("measured_ns"), "gain"), "of the step"),
-            Column("change", "as --what-if"),
-        )),
+        Rows("best_changes", "changes that gain most, of those tried; each alone", None,
+             _best_columns),
         Lines(_no_gain), Lines(_shortened, on=TEXT),
     ),
     at="", needs="verdict_in_words",

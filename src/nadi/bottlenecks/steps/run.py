@@ -145,11 +145,8 @@ class Run:
 
     @property
     def num_steps(self) -> int:
-        """Number of steps in the window; 0 if it is no step, and none are marked."""
-        if self.window.number >= 0:
-            return 1
-        marked = bool(self.steps) and self.steps[0].is_marked
-        return len(self.steps) if marked and self.window.name.startswith("step") else 0
+        """Number of steps that the window consists of; 0 if it is no step, and none are marked."""
+        return self.window.num_steps
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -12,7 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.analyses.recorded.over_time import recorded_counters
-from nadi.bottlenecks.steps.answers import STEP_AFTER, describe_interval, one_step_line
+from nadi.bottlenecks.steps.answers import (
+    after_change,
+    describe_interval,
+    measured_line,
+    one_step_line,
+    time_title,
+)
 from nadi.bottlenecks.steps.path_changes import path_by_kind, path_changes
 from nadi.bottlenecks.steps.prediction_result import ON_SYSTEM
 from nadi.bottlenecks.steps.result import (
@@ -131,6 +137,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
         "transfers_matched": run.job.num_transfers,
         "clocks": _clocks(run),
         "window": run.window.name,
+        "num_steps": run.num_steps,
         "steps_found_by": (
             {"mark": run.steps[0].mark, "alike": run.steps[0].alike} if run.steps else None
         ),
@@ -289,8 +296,8 @@ WHAT_IFS = Result(
     kind="what_ifs", title="What if", order=15, facts=(), headline=None,
     parts=(
         Lines(_what_ifs, on=TEXT),
-        Rows("what_if", "step time after each change", None,
-             (Column("change", "change"), *STEP_AFTER), on=PAGE),
+        Rows("what_if", lambda data: f"{time_title(data)} after each change", None,
+             lambda data: (Column("change", "change"), *after_change(data)), on=PAGE),
     ),
     at="", needs="what_if",
 )  # fmt: skip
@@ -395,8 +402,8 @@ def _measured(data: _Data) -> Iterator[Text]:
         else ""
     )
     same = "identical" if measured == replayed else "NOT the measured time"
-    yield _bold("", data["window"], ": measured ", format_ns(measured),
-                f"{until}, replayed {format_ns(replayed)} ({same})")  # fmt: skip
+    yield Text.assemble((measured_line(data), "bold"),
+                        f"{until}, replayed {format_ns(replayed)} ({same})")  # fmt: skip
 
 
 def _time_tiles(data: _Data) -> Iterator[Column]:
@@ -409,7 +416,7 @@ def _time_tiles(data: _Data) -> Iterator[Column]:
                  "of the critical path", whole="explained/measured_ns")  # fmt: skip
     if data.get("exposed_comm_ns"):
         yield Column("exposed_comm_ns", "exposed communication", NS,
-                     "of the step, mean over ranks", whole="measured_ns")  # fmt: skip
+                     "of the measured time, mean over ranks", whole="measured_ns")  # fmt: skip
 
 
 def _step_columns(data: _Data) -> Iterator[Column]:

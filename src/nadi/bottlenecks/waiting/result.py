@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nadi.analyses.registry import time_unit
-from nadi.bottlenecks.steps.answers import describe_interval
+from nadi.bottlenecks.steps.answers import describe_interval, measured_line
 from nadi.bottlenecks.waiting.bottlenecks import Waits
 from nadi.bottlenecks.waiting.timelines import SegmentKind
 from nadi.results.charts.charts import BarChart, Chart
@@ -81,6 +81,7 @@ WAITS = Result(
     kind="waits", title="Who waits for whom", order=52,
     facts=(
         Column("window", get=lambda one: one.window.name if one.window else "whole recording"),
+        Column("num_steps", get=lambda one: one.window.num_steps if one.window else 0),
         Column("measured_ns", unit=NS, about="length of the window"),
         Column("knots", get=lambda found: [
             [found.graph.timelines.actors[actor].name for actor in knot]
@@ -89,7 +90,7 @@ WAITS = Result(
         Column("balanced_ranks", get=_balanced),
         Column("can_replay", unit=FLAG, get=lambda found: found.window is not None),
     ),
-    headline=lambda data: f"{data['window']}: measured {format_ns(data['measured_ns'])}",
+    headline=measured_line,
     parts=(
         Rows(
             "bottlenecks",

@@ -110,6 +110,8 @@ def command(
     from nadi.estimates.searches.result import SEARCH
 
     SEARCH.tell(SEARCH.data((found, space)), as_json=as_json)
+    if not found.num_feasible:
+        raise typer.Exit(1)
 
 
 def _parsed(text: str) -> tuple[str, list[Any]]:

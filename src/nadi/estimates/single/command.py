@@ -180,6 +180,8 @@ def _estimate(
         model, system = checked_names
         data["check"] = describe_check(check_estimate(step, system, found, model))
     ESTIMATE.tell(data, as_json=as_json)
+    if found.lacks:
+        raise typer.Exit(1)
 
 
 def _estimate_network(
@@ -212,6 +214,8 @@ def _estimate_network(
         zero=fields["zero"] or 0, inference=bool(fields["inference"]),
     )  # fmt: skip
     NETWORK_ESTIMATE.tell(NETWORK_ESTIMATE.data(found), as_json=as_json)
+    if found.lacks:
+        raise typer.Exit(1)
 
 
 def _check_alone(execution: str, fields: dict[str, Any]) -> None:

@@ -169,11 +169,16 @@ def _headline(data: dict[str, Any]) -> str:
         each = format_number(1 / data["seconds"])
         rates = f"{format_number(data['rate'])} tokens/s in all, {each} for each user"
     step = "an output token" if decoding else "a step"
-    return (
+    return _if_possible(data, (
         f"{_time(data['seconds'])} {step} of "
         f"{format_counted(data['execution']['batch_size'], 'sequence')}, {rates}, "
         f"{format_percent(data['efficiency'], 1)} of the matrix engine's peak"
-    )
+    ))  # fmt: skip
+
+
+def _if_possible(data: dict[str, Any], figures: str) -> str:
+    """Say first why a step is not possible, if it is not: its figures are of a step that is."""
+    return f"not possible: {data['lacks']}\nif it were: {figures}" if data["lacks"] else figures
 
 
 def _bounds(data: dict[str, Any]) -> Iterator[str]:
@@ -191,7 +196,7 @@ def _bounds(data: dict[str, Any]) -> Iterator[str]:
 
 
 def _costs(data: dict[str, Any]) -> Iterator[str]:
-    """Say what the step costs, and why it is not possible."""
+    """Say what the step costs."""
     if data.get("price_per_hour"):
         currency = data["currency"]
         yield (
@@ -199,8 +204,6 @@ def _costs(data: dict[str, Any]) -> Iterator[str]:
             f"{format_number(data['price_per_step'])} {currency} a step, "
             f"{format_number(data['price_per_million_tokens'])} {currency} a million tokens"
         )
-    if data["lacks"]:
-        yield f"not possible: {data['lacks']}"
 
 
 def _sizes(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -248,7 +251,6 @@ def _time(seconds: float) -> str:
 
 
 _TIME, _SIZE = text_of(_time), text_of(lambda size: format_bytes(int(size)))
-_LACKS = Lines(lambda data: [f"not possible: {data['lacks']}"] if data["lacks"] else [])
 
 ESTIMATE = Result(
     kind="estimate", title="Estimate", order=2, needs="seconds", facts=describe_estimate,
@@ -304,12 +306,12 @@ def _all_tensors(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[s
 
 NETWORK_ESTIMATE = Result(
     kind="network_estimate", title="Estimate", order=2, facts=_network_estimate,
-    headline=lambda data: (
+    headline=lambda data: _if_possible(data, (
         f"{_time(data['seconds'])} a step of {format_counted(data['samples'], 'sample')}, "
         f"{format_number(data['rate'])} samples/s"
-    ),
+    )),
     parts=(
-        _LACKS, BLANK,
+        BLANK,
         Rows("times", "Time", None, (
             named("part"), valued("time", SECONDS), valued("share", share_of("seconds")),
         ), top=ALL),

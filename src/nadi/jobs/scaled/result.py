@@ -1,4 +1,4 @@
-"""What a scaled job consists of: axes, where its nodes come from, and its step."""
+"""What a scaled job consists of: axes, where its nodes come from, and its time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nadi.results.declared import COUNT, Column, Lines, Result, Rows
+from nadi.results.text import of_steps
 from nadi.units import format_bytes, format_count, format_counted, format_ns
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _KINDS = ("computation", "collective", "message")
 
 
 def _described(found: tuple[ScaledJob, ScaledStep | None]) -> dict[str, Any]:
-    """Describe the axes before and after, the origin of nodes, and the step; times are ns."""
+    """Describe the axes before and after, the origin of nodes, and the makespan; times are ns."""
     scaled, step = found
     counted = {kind: dict.fromkeys(_ORIGINS, 0) for kind in _KINDS}
     for kind, origin, nodes in scaled.origin.iter_rows():
@@ -33,6 +34,7 @@ def _described(found: tuple[ScaledJob, ScaledStep | None]) -> dict[str, Any]:
         "found": list(scaled.found),
         "memory": list(scaled.memory),
         "guesses": list(scaled.guesses),
+        "num_steps": scaled.num_steps,
         "step": step and {
             "before_ns": step.before_ns, "step_ns": step.step_ns,
             "bound": msgspec.to_builtins(step.bound),
@@ -52,7 +54,7 @@ def _headline(data: dict[str, Any]) -> str:
 
 
 def _lines(data: dict[str, Any]) -> Iterator[str]:
-    """Say what changed, what was found and guessed, and the step with its interval."""
+    """Say what changed, what was found and guessed, and the makespan with its interval."""
     if data["repriced"]:
         yield f"{format_count(data['repriced'])} measured times changed with sizes"
     for one in data["found"]:
@@ -67,7 +69,8 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
         now, low, high = step["step_ns"], step["bound"]["low_ns"], step["bound"]["high_ns"]
         between = f", between {format_ns(low)} and {format_ns(high)}" if low < high else ""
         before = format_ns(step["before_ns"])
-        yield f"step {format_ns(now)} ({format_count(now)} ns){between}; before {before}"
+        name = of_steps(data["num_steps"], "the job")
+        yield f"{name}: {format_ns(now)} ({format_count(now)} ns){between}; before {before}"
 
 
 SCALE = Result(

@@ -1,4 +1,4 @@
-"""A job scaled up, and its step beside that of the job it came from."""
+"""A job scaled up, and its time beside that of the job it came from."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from nadi.jobs.scaled_classes import ScaledJob, Wanted, scale_job, with_prices
 from nadi.recordings.folded.folded_job import FoldedJob
 from nadi.recordings.jobs import given_job
 from nadi.recordings.join_ranks import link_job
+from nadi.recordings.step_marks import num_steps_of
 from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.simulation import TimeBound
 from nadi.simulation.work.recorded_work import nodes_of_job
@@ -24,12 +25,12 @@ from nadi.trace.trace import Job, Trace
 
 
 class ScaledStep(NamedTuple):
-    """The step of a scaled job on a system.
+    """The time of a scaled job on a system.
 
     Attributes
     ----------
     before_ns, step_ns
-        The simulated step of the job before, and of the scaled one.
+        The makespan of the job before, and of the scaled one: of all their steps together.
     bound
         Between what the latter is: with the least and largest prices and times of its operations.
     """
@@ -92,7 +93,8 @@ def scale(
     sums = dp > 1 and not any(trace.groups.height for trace in folded.traces)
     if tp > 1 or pp > 1 or sums:
         recorded = _recorded_ranks(found)
-    return scale_job(folded, wanted, device, recorded)
+    scaled = scale_job(folded, wanted, device, recorded)
+    return scaled._replace(num_steps=num_steps_of(found))
 
 
 def _recorded_ranks(job: Job | Sequence[Trace]) -> list[KnownRank]:

@@ -25,7 +25,8 @@ HELP = """Simulate a job whose tensors live in several memory tiers.
 The job is a recording or Chakra traces with operands, or a generated job by a file of
 its plan. Prints the step with and without tiers, where tensors live and move, which
 operations wait for memory, what each kind of tensor costs, and from which bandwidth the
-tier pays (docs/placement.md). nadi memory plan searches for other plans.
+tier pays (docs/placement.md). nadi memory plan searches for other plans. The exit code
+is 1 if tensors do not fit; of lists, with the first of each.
 
 [bold]Examples[/]
 
@@ -126,6 +127,8 @@ def command(
         if output is not None:
             write_placement(output, found)
     PLACEMENT.tell(PLACEMENT.data(found), output, as_json=as_json)
+    if found.chosen.excess:
+        raise typer.Exit(1)
 
 
 def _sizes(name: str, text: str) -> tuple[int, ...]:

@@ -105,7 +105,7 @@ class PlacedStep:
 
     @property
     def ns(self) -> int:
-        """Length of the step."""
+        """Makespan of the job: one step, or as many as were recorded."""
         return self.simulation.makespan
 
     @cached_property
@@ -157,7 +157,7 @@ class PlainStep:
 
     @property
     def ns(self) -> int:
-        """Length of the step."""
+        """Makespan of the job, as of :class:`PlacedStep`."""
         return self.tensors.simulation.makespan
 
     def staging(

@@ -43,7 +43,10 @@ from nadi.results.declared import (
     share_of,
     text_of,
 )
-from nadi.results.text import to_json
+from nadi.results.text import of_steps, to_json
+from nadi.simulation.accounts.times import rank_times
+from nadi.simulation.runs.result import slowest_rank, time_of_rank, told_issues
+from nadi.simulation.simulation import Simulation
 from nadi.trace.schema import TENSOR_ROLES
 from nadi.units import format_bytes, format_change, format_count, format_counted, format_ns
 
@@ -67,15 +70,19 @@ _RATIO = Unit(
 def _described(study: PlacementStudy) -> dict[str, Any]:
     """Compute the JSON output; what has no value is null."""
     step, plain, pays = study.chosen, study.plain, study.pays
+    simulation = plain.tensors.simulation
     return {
-        "ranks": step.simulation.like.size, "system": step.system.name, "tier": _told(study),
+        "ranks": step.simulation.like.size, "num_steps": study.num_steps,
+        "system": step.system.name, "tier": _told(study),
         "without_tiers_ns": plain.ns, "with_tiers_ns": step.ns,
         "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
-        "price_per_step": _price(step, step.ns, with_tier=step.is_placed) or None,
+        "price_per_step": _price(study, step.ns, with_tier=step.is_placed) or None,
         "assumed": [tier_words(step.system.tiers[0]), *schedule_words(step.moved),
                     *_lookups(study)],
-        "notes": [*_in_place(step), *_price_lines(study), *_copies(study), *_no_room(study),
-                  _sentence(study)],
+        "lacks": _no_room(study),
+        "without_tiers": _without_tiers(simulation),
+        "notes": [*_in_place(step), *_price_lines(study), *_copies(study), _sentence(study)],
+        "issues": simulation.issues.to_dicts(),
         "in_place_interval_ns": [step.low, step.high] if step.high else None,
         "tiers": [_tier(use) for use in step.accounts.tiers],
         "live": _live_lines(study),
@@ -108,7 +115,7 @@ def _in_place(step: PlacedStep) -> list[str]:
     if not step.high:
         return []
     small = sum(int(work.is_small.sum()) for work in step.placed.slowed)
-    told = f"the step takes {format_ns(step.low)} to {format_ns(step.high)}"
+    told = f"the job takes {format_ns(step.low)} to {format_ns(step.high)}"
     also = f"latency alone bounds {format_count(small)} of them"
     return [f"computations access tensors in place: {told}; {also}"]
 
@@ -131,7 +138,7 @@ def _sentence(study: PlacementStudy) -> str:
     if pays is None:
         return "all tensors live in the first tier"
     bound = f", bound by {pays.bound_by}" if pays.bound_by else ""
-    there = f"at {_gbps(pays.below)} the step is {pays.ratio:.2f} times as long{bound}"
+    there = f"at {_gbps(pays.below)} it takes {pays.ratio:.2f} times as long{bound}"
     if math.isinf(pays.pays_from):
         return f"no bandwidth makes it cost less than 1 %: {there}"
     if pays.pays_from <= 1:
@@ -139,22 +146,24 @@ def _sentence(study: PlacementStudy) -> str:
     return f"it costs less than 1 % from {_gbps(pays.pays_from)} a device; {there}"
 
 
-def _price(step: PlacedStep, ns: int, *, with_tier: bool) -> float:
-    """Give the price of a step; 0 if the system states none."""
-    system, lower = step.system, step.system.tiers[0]
+def _price(study: PlacementStudy, ns: int, *, with_tier: bool) -> float:
+    """Give the price of a step, or of the job if its steps are not known; 0 without a price."""
+    system = study.chosen.system
+    lower = system.tiers[0]
     ranks = system.network.num_ranks
     share = lower.price_per_hour / (lower.shared_by or ranks) if with_tier else 0.0
     hour = system.price_per_hour and system.price_per_hour + share
-    return hour * ranks * ns / 3.6e12
+    return hour * ranks * ns / 3.6e12 / max(study.num_steps, 1)
 
 
 def _price_lines(study: PlacementStudy) -> list[str]:
     step, currency = study.chosen, study.chosen.system.currency
-    there = _price(step, step.ns, with_tier=step.is_placed)
-    without = _price(step, study.plain.ns, with_tier=False)
+    there = _price(study, step.ns, with_tier=step.is_placed)
+    without = _price(study, study.plain.ns, with_tier=False)
     if not there:
         return []
-    return [f"{there:.4g} {currency} a step, {without:.4g} if all tensors had room without tiers"]
+    each = "a step" if study.num_steps else "for the job"
+    return [f"{there:.4g} {currency} {each}, {without:.4g} if all tensors had room without tiers"]
 
 
 def _gbps(rate: float) -> str:
@@ -178,8 +187,19 @@ def _no_room(study: PlacementStudy) -> list[str]:
                     f"so would {best.role}={lower}, which frees {format_bytes(best.freed)}"
                 )
         lines.append(
-            f"does not fit: {use.name} lacks {format_bytes(use.excess)} on rank {use.rank} at "
+            f"{use.name} lacks {format_bytes(use.excess)} on rank {use.rank} at "
             f"{format_ns(use.at)}; {', '.join(remedies)}"
+        )
+    return lines
+
+
+def _without_tiers(simulation: Simulation) -> list[str]:
+    """Say what the rank that finishes last does without tiers, and what that means for moves."""
+    slowest = slowest_rank(rank_times(simulation))
+    lines = [f"without tiers, {time_of_rank(slowest)}"]
+    if 2 * (slowest["hosting_ns"] + slowest["idle_ns"]) > slowest["finish_ns"]:
+        lines.append(
+            "the host bounds the job: moves hide behind it, and would cost more if it were faster"
         )
     return lines
 
@@ -240,10 +260,32 @@ def _size(size: Any) -> str:
 # what is shown
 
 
+def _times(data: dict[str, Any]) -> str:
+    return (
+        f"{format_ns(data['without_tiers_ns'])} without tiers, {format_ns(data['with_tiers_ns'])} "
+        f"with {data['tier']}: {data['ratio']:.3f} times as long"
+    )
+
+
+def _headline(data: dict[str, Any]) -> str:
+    """Say first what does not fit, where something does not."""
+    on = f"{format_counted(data['ranks'], 'rank')} on {data['system']}"
+    if data.get("num_steps", 1) > 1:
+        on += f", {of_steps(data['num_steps'], '')}"
+    return f"{on}: {_impossible(data) or _times(data)}"
+
+
+def _impossible(data: dict[str, Any]) -> str:
+    return f"does not fit: {'; '.join(data['lacks'])}" if data.get("lacks") else ""
+
+
 def _lines(data: dict[str, Any]) -> Iterator[str]:
     moved = ", ".join(data["moves"]) or "nothing"
+    if data.get("lacks"):
+        yield f"with room, {_times(data)}"
     yield f"placement: {data['placement']}; in lower tiers: {moved}"
     yield from data["assumed"]
+    yield from data.get("without_tiers", ())
     yield from data["notes"]
 
 
@@ -280,11 +322,7 @@ _ROOM_COLUMNS = (
 PLACEMENT = Result(
     kind="placement", title="Placement in memory tiers", order=88,
     facts=_described,
-    headline=lambda data: (
-        f"{format_counted(data['ranks'], 'rank')} on {data['system']}: "
-        f"{format_ns(data['without_tiers_ns'])} without tiers, {format_ns(data['with_tiers_ns'])} "
-        f"with {data['tier']}: {data['ratio']:.3f} times as long"
-    ),
+    headline=_headline,
     parts=(
         Tiles((
             Column("without_tiers_ns", "without tiers", NS, "all tensors in the first"),
@@ -298,7 +336,8 @@ PLACEMENT = Result(
             Column("peak", "peak", BYTES), Column("at_ns", "at", NS),
             *(Column(f"peak_by_role/{role}", role, BYTES, is_rare=True) for role in _PARTS),
             Column("read", "loaded", _SUM), Column("written", "stored", _SUM),
-            Column("busy_ns", "busy", NS), Column("queued_ns", "queued", NS),
+            Column("busy_ns", "busy", NS),
+            Column("queued_ns", "queued, all moves", NS, "sum of the waits of moves for others"),
         ), top=ALL),
         Rows("waits", lambda data: (
             f"operations that wait for memory: {format_ns(data['waited_ns'])} of all ranks"
@@ -311,7 +350,7 @@ PLACEMENT = Result(
             Column("role", "moves", name_or("nothing")),
             Column("moved_bytes", "bytes", BYTES, "that lower tiers load and store"),
             Column("freed_bytes", "frees", _AT_LEAST_0, "of the first tier"),
-            Column("step_ns", "step", NS), Column("step_ns", "ratio", _RATIO),
+            Column("step_ns", "time", NS), Column("step_ns", "ratio", _RATIO),
         ), top=ALL),
         Rows("estimates/roles", "beside an estimate: times as long as without tiers", None, (
             Column("role", "moves"), Column("simulated", "simulated", decimals(3)),
@@ -323,6 +362,7 @@ PLACEMENT = Result(
         Rows("", "times as long as without tiers, by bandwidth", None, _room_columns,
              made=_rooms, top=ALL),
         Charts(lambda data: _charts(data).values()),
+        Lines(lambda data: told_issues(data.get("issues", ()))),
     ),
 )  # fmt: skip
 
@@ -346,7 +386,7 @@ def write_placement(folder: Path, study: PlacementStudy) -> None:
     data = PLACEMENT.data(study)
     tables = map(csv_bytes, (_tensors(study), _live(study), study.points))
     contents = dict(zip(_FILES, (to_json(data), *tables), strict=True))
-    title = f"Memory tiers of a step on {study.chosen.system.name}"
+    title = f"Memory tiers of {of_steps(study.num_steps, 'a job')} on {study.chosen.system.name}"
     write_chart_folder(folder, contents, _charts(data), title)
 
 
@@ -401,12 +441,12 @@ def _charts(data: dict[str, Any]) -> dict[str, Chart]:
     if len(rates) > 1:
         lines = tuple(map(LineSeries, names, [np.array(rates)] * len(names), ratios))
         charts["step"] = LineChart(
-            "Length of the step", _BANDWIDTH, ChartAxis("times as long as without tiers"), lines,
+            "Time of the job", _BANDWIDTH, ChartAxis("times as long as without tiers"), lines,
             data["notes"][-1],
         )  # fmt: skip
     if len(rates) > 1 and len(names) > 1:
         charts["points"] = HeatMap(
-            "Length of the step", "bandwidth of the tier (GB/s)", what,
+            "Time of the job", "bandwidth of the tier (GB/s)", what,
             tuple(map(short_number, rates)), tuple(names), ratios, "times as long as without tiers",
         )  # fmt: skip
     uses = {use["name"]: use for use in data["tiers"]}

@@ -45,6 +45,7 @@ from nadi.memory.staged_moves import Staging
 from nadi.memory.table_lookups import RowCache
 from nadi.models.llm.generated_jobs import checked_plan, llm_job
 from nadi.recordings.jobs import given_job, read_job
+from nadi.recordings.step_marks import num_steps_of
 from nadi.systems.library import read_system_file
 from nadi.systems.memory_tiers import MemoryTier, at_bandwidth, second_tier
 from nadi.systems.system import System
@@ -252,6 +253,8 @@ class PlacementStudy:
         That was asked for.
     estimates
         What :func:`nadi.estimates.estimate` says beside, of a generated job; None of others.
+    num_steps
+        How many steps the job consists of; 0 if that is not known.
     """
 
     plain: PlainStep
@@ -262,6 +265,7 @@ class PlacementStudy:
     points: pl.DataFrame
     estimates: PlacementEstimates | None
     cache: RowCache | None = None
+    num_steps: int = 0
 
 
 @checked
@@ -322,7 +326,8 @@ def study_placement(
     placers = [placer for placer, _ in choices.values()]
     points = sweep_tiers(plain, placers, machine, grid, wanted, in_place=question.in_place)
     beside = estimates_beside(plain, alone, plan, machine, staging) if plan else None
-    return PlacementStudy(plain, chosen, how, alone, pays, points, beside, question.cache)
+    return PlacementStudy(plain, chosen, how, alone, pays, points, beside, question.cache,
+                          num_steps_of(job))  # fmt: skip
 
 
 def _read(

@@ -20,7 +20,7 @@ For each model and system, searches the fastest execution without a second tier,
 with tiers of several bandwidths and capacities. Prints what becomes possible, what
 becomes faster, from which bandwidth the tier pays, and from which more bandwidth gains
 nothing. docs/cxl.md has the search space and a study with charts. nadi memory place keeps
-the plan of a job.
+the plan of a job. The exit code is 1 if nothing is possible, with a tier or without.
 
 [bold]Examples[/]
 
@@ -126,6 +126,8 @@ def command(
     if output is not None:
         write_studies(output, data)
     SECOND_TIER.tell(data, output, as_json=as_json)
+    if not any(job["without"]["rate"] or job["offloads"] for job in data):
+        raise typer.Exit(1)
 
 
 def sharings_in(text: str) -> tuple[int, ...]:

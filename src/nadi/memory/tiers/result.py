@@ -44,6 +44,7 @@ from nadi.units import format_counted, format_number
 _POINTS = "points.csv"
 _BANDWIDTH = ChartAxis("bandwidth of the second tier (GB/s)", is_log=True)
 _RATE = "sequences/s"
+_SAME = 0.0005  # a gain that is none
 _EVERY = 2  # of the curve's points are drawn
 
 
@@ -90,6 +91,8 @@ def _price(job: StudiedJob) -> str:
     share = study.price_that_pays
     if share is None:
         return "any" if study.best[-1][-1] is not None else "-"
+    if share < _SAME:
+        return "no price"
     if study.price_per_hour:
         return f"{share * study.price_per_hour:.3g} {study.currency}/h"
     return f"{share:.1%} of a GPU"
@@ -155,7 +158,7 @@ def _gain(key: str, title: str) -> Column:
         if rate is None or without is None:
             return "-" if rate is None else format_number(rate)
         gain = rate / without - 1
-        return f"{format_number(rate)} " + (f"{gain:+.1%}" if gain >= 0.0005 else " same")
+        return f"{format_number(rate)} " + (f"{gain:+.1%}" if gain >= _SAME else " same")
 
     return Column(key, title, Unit(lambda told, _: told, NUMBER.write), shown=shown)
 
@@ -177,6 +180,10 @@ def _lines(jobs: Any) -> Iterator[str]:
     sizes = f"{num_capacities} {'capacity' if num_capacities == 1 else 'capacities'}"
     yield ""
     yield f"{tried}, each at {rates} and {sizes}"
+    low, *_, high = jobs[0]["curve"]["bandwidths_gbps"]
+    ends = f"{short_number(low)} to {short_number(high)} GB/s"
+    fastest = short_number(jobs[0]["bandwidths_gbps"][-1])
+    yield f"pays from, enough: looked for from {ends}; pays below: of a tier of {fastest} GB/s"
     for job in jobs:
         if bounds := job.get("rate_bounds"):
             without, most = ([format_number(one) for one in pair[::-1]] for pair in bounds)

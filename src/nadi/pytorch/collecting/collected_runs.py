@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from nadi.analyses.analyses import analyze_all
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.files.trace_files import read
-from nadi.graph.windows import MARK
 from nadi.recordings.discover import (
     TraceFiles,
     list_files,
@@ -27,6 +26,7 @@ from nadi.recordings.discover import (
     with_ranks,
 )
 from nadi.recordings.job_of_files import one_per_rank
+from nadi.recordings.step_marks import num_marked_steps
 from nadi.results.text import rank_ranges
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
@@ -344,7 +344,7 @@ def check_recordings(
     ranks = sorted({one.rank for one in with_ranks([recording_of(one) for one in devices])})
     sizes = [trace.world_size for trace in (*hosts, *devices)]
     world = max([len(ranks), *(rank + 1 for rank in ranks), *sizes])
-    steps = [_num_steps(trace) for trace in devices]
+    steps = [num_marked_steps(trace) for trace in devices]
     if not (bad_hosts or bad_devices):
         missing += _of_pairs(hosts, devices)
     missing += _of_ranks(ranks, world, steps, devices)
@@ -399,11 +399,6 @@ def _of_ranks(
     if any(works) and not all(works):
         found.append(f"device work: {works.count(False)} of {len(works)} ranks have none")
     return found
-
-
-def _num_steps(trace: Trace) -> int:
-    names = trace.nodes["name"].cast(str).unique()
-    return int(names.str.contains(rf"^{MARK}#\d+$").sum())
 
 
 def _not_recorded(

@@ -27,7 +27,7 @@ PARTITION = (
 """Columns of ``schema.RANK_TIMES`` that sum to the finish; the first that applies counts."""
 
 TIME_LABELS = dict(zip(
-    PARTITION, ("compute", "transfer", "memory access", "host", "other nodes",
+    PARTITION, ("compute", "transfer", "memory access", "host alone", "other nodes",
                 "waiting for stragglers", "waiting for senders", "waiting for receivers",
                 "waiting for memory", "idle"), strict=True,
 ))  # fmt: skip
@@ -119,15 +119,37 @@ def _spans(simulation: Simulation) -> _Spans:
     whole = np.arange(program.num_ranks)
     finish = np.zeros(program.num_ranks, dtype=np.int64)
     finish[simulation.like] = simulation.cycles
+    begun = np.minimum(until + _before_recorded_work(simulation), end)
     parts = [
         _Spans(program.rank, start, until, waits_for),
-        _Spans(program.rank, until, end, work),
+        _Spans(program.rank, begun, end, work),
         _Spans(program.rank, ready, start, np.full(program.num_nodes, _BLOCKED)),
     ]
     kept = [_Spans(*(column[part.end > part.begin] for column in part)) for part in parts]
     # also those that finish at once, so that every rank has a span
     kept.append(_Spans(whole, np.zeros_like(finish), finish, np.full(whole.size, _IDLE)))
     return _Spans(*(np.concatenate(columns) for columns in zip(*kept, strict=True)))
+
+
+def _before_recorded_work(simulation: Simulation) -> Ints:
+    """Return for how long a device does nothing in each node that computes; int64 ns.
+
+    Dependencies of a node have no weight, so that one of a recorded kernel lasts from the end of
+    what the kernel waits for, and includes its launch.
+    """
+    program = simulation.program
+    idle = np.zeros(program.num_nodes, dtype=np.int64)
+    if not simulation.recorded:
+        return idle
+    is_device = (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu
+    for number, rank in enumerate(np.unique(simulation.like, return_index=True)[1].tolist()):
+        played = simulation.recorded[rank]
+        mine = np.flatnonzero(is_device & (program.rank == number))
+        row = program.row[mine]
+        whole = played.trace.column("duration")[row]
+        own = played.recorded.column("duration")[played.node[row]]
+        idle[mine] = np.maximum(whole - own, 0)
+    return idle
 
 
 def _kind_is(simulation: Simulation, *names: str) -> Bools:

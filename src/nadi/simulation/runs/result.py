@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -66,6 +66,7 @@ _FIRST, _SLOWEST, _GROUPS, _SHOWN = 8, 4, 8, 8  # rows of text
 _LINKS, _USERS = 6, 2
 _RANGES = 4  # of ranks, shown
 _LEAST = 0.01  # of the bytes
+_RECORDED = "simulate.recorded-times"
 
 # the classes of their colors
 _COLORS = dict(zip(
@@ -94,7 +95,7 @@ def _described(results: SimulationResults) -> dict[str, Any]:
         "ignored_settings": list(system.ignored),
         "priced": results.priced and msgspec.to_builtins(results.priced),
         "bound": results.bound and msgspec.to_builtins(results.bound),
-        "slowest_rank": with_units(_slowest(results), RANK_TIMES).row(0, named=True),
+        "slowest_rank": slowest_rank(results.rank_times),
         "per_rank": with_units(results.rank_times, RANK_TIMES),
         "collectives_by_type": with_units(results.collective_types, COLLECTIVE_TIMES),
         "collectives_by_group": with_units(results.process_groups, COLLECTIVE_TIMES),
@@ -108,9 +109,10 @@ def _described(results: SimulationResults) -> dict[str, Any]:
     }
 
 
-def _slowest(results: SimulationResults) -> pl.DataFrame:
-    """Return the row of the rank that finishes last, of several the lowest."""
-    return results.rank_times[int(np.argmax(results.cycles))]
+def slowest_rank(times: pl.DataFrame) -> dict[str, int]:
+    """Return the row of the rank that finishes last, of several the lowest; keys with units."""
+    last = int(np.argmax(times["finish"].to_numpy()))
+    return with_units(times[last], RANK_TIMES).row(0, named=True)
 
 
 def _tier_data(results: SimulationResults) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def _first_lines(data: dict[str, Any]) -> Iterator[str]:
     if data["bound"]:
         yield _bound(data["bound"], data["makespan_ns"])
     slowest = data["slowest_rank"]
-    yield f"rank {slowest['rank']} finishes last: {_shares(slowest)}"
+    yield time_of_rank(slowest)
     if data["priced"] and sum(data["priced"][key] for key in _PRICED):
         yield _priced(data["priced"])
     if data["ignored_settings"]:
@@ -197,12 +199,13 @@ def _priced(priced: dict[str, Any]) -> str:
     )
 
 
-def _shares(row: dict[str, int]) -> str:
-    """Format the shares of a rank's time, largest first."""
+def time_of_rank(row: dict[str, int]) -> str:
+    """Format the shares of the time of the rank that finishes last, largest first."""
     parts = sorted(((row[f"{name}_ns"], name) for name in PARTITION if row[f"{name}_ns"]),
                    reverse=True)  # fmt: skip
     told = (f"{TIME_LABELS[name]} {format_percent(time, row['finish_ns'])}" for time, name in parts)
-    return ", ".join(told) or "no node takes any time"
+    shares = ", ".join(told) or "no node takes any time"
+    return f"rank {row['rank']} finishes last; its time: {shares}"
 
 
 def _memory_lines(data: dict[str, Any]) -> Iterator[str]:
@@ -234,9 +237,15 @@ def _memory_lines(data: dict[str, Any]) -> Iterator[str]:
         )
 
 
+def told_issues(issues: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line per issue that bears on what a simulation means."""
+    told = (one for one in issues if one["severity"] != "info" or one["code"] == _RECORDED)
+    return issue_lines(told)
+
+
 def _issues(data: dict[str, Any]) -> Iterator[str]:
     issues = _frame(data.get("issues")).iter_rows(named=True)
-    return issue_lines(issue for issue in issues if issue["severity"] != "info")
+    return told_issues(issues)
 
 
 # rows

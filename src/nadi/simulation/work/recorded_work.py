@@ -14,6 +14,7 @@ import polars as pl
 
 from nadi.errors import InputError, UsageError
 from nadi.simulation.work.program import Program
+from nadi.systems.library import recorded_devices
 from nadi.systems.memory_tiers import OWN_TIERS
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
@@ -58,6 +59,15 @@ def nodes_of_job(
     )
     ranks = tuple(ranks_played)
     first, *others = (rank.trace for rank in ranks)
+    devices = recorded_devices(linked)
+    on = f" on {devices}" if devices else ""
+    log.add(
+        "simulate.recorded-times", "info",
+        sum(int((rank.trace.nodes["kind"] == "COMP").sum()) for rank in ranks),
+        f"computations keep the times recorded{on}, whatever the system; only"
+        " communication takes its time on it",
+        "nadi run --system estimates the kernels of another device",
+    )  # fmt: skip
     issues = summed_issues([*(trace.issues for trace in linked.traces), linked.issues, log.table()])
     return (replace(first, issues=issues), *others), ranks
 
