@@ -68,7 +68,7 @@ def test_it_prints_when_each_rank_has_finished(command: Command) -> None:
     code, out, _ = command()
     assert code == 0
     assert "2 ranks, 3 nodes on sys.json: " in out
-    assert "rank 0 finishes last: transfer 87.8 %, compute 12.2 %" in out
+    assert "rank 0 finishes last; its time: transfer 87.8 %, compute 12.2 %" in out
     assert "1.000 MiB  21.54 us   3.000 us        48.7      90.7 %" in out
     assert "live tensors: unknown" in out
     assert "ignored settings: color" in out
@@ -244,7 +244,7 @@ def test_ranks_that_did_the_same_share_a_row(command: Command) -> None:
     command.write(*alike)
     code, out, _ = command()
     assert code == 0
-    assert "rank 23 finishes last: compute 100.0 %" in out
+    assert "rank 23 finishes last; its time: compute 100.0 %" in out
     lines = out.splitlines()
     assert "0-2   5.000 us  5.000 us" in lines
     assert "3     7.000 us  7.000 us" in lines

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+import nadi
+from nadi.cli import main
 from nadi.errors import FormatError
 from nadi.files.astra_sim_text import PARALLELISMS, decode, looks_like
 from nadi.files.files import read_file
+from nadi.simulation.communication_times import collective_time
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Trace
 from nadi.trace.validate import validate_trace
@@ -382,6 +386,72 @@ checkpoint_initiates: 0
 norm -1 5 BROADCAST 16 1 NONE 0 1 ALLGATHER_DP_EP 24 100
 mlp  -1 7 ALLTOALL_EP 32 3 DATA_REORDER 8 2 REDUCESCATTER_DP_EP 48 100
 """
+
+
+def groups_of(job: nadi.Job, rank: int) -> dict[str, list[int]]:
+    """Return the ranks of each communication of a rank, by the last word of its name."""
+    own = job.own_trace(rank)
+    comm = own.nodes.filter(kind="COMM_COLL")
+    members = [own.groups["ranks"][group].to_list() for group in comm["group"].to_list()]
+    names = [name.removeprefix("COMM_COLL_NODE_") for name in comm["name"].to_list()]
+    return dict(zip(names, members, strict=True))
+
+
+@pytest.mark.parametrize("num_ranks", [0, 48])
+def test_ranks_of_simai_communicate_in_their_groups(tmp_path: Path, num_ranks: int) -> None:
+    """Compare with coordinates: tensor parallel ranks first, then experts, replicas, stages."""
+    text = SIMAI.replace("group: 2", "group: 2 ep: 3 pp: 2 all_gpus: 24")
+    (tmp_path / "workload.txt").write_text(text.replace("DATA_REORDER", "ALLREDUCE"))
+    job = nadi.recordings.read_job(tmp_path / "workload.txt", num_ranks=num_ranks)
+    assert isinstance(job, nadi.Job)
+    world = num_ranks or 24
+    assert len(job.traces) == world
+    place = {rank: (rank % 2, rank // 2 % 3, rank // 6 % (world // 12), rank // (world // 2))
+             for rank in range(world)}  # fmt: skip
+    alike = {"norm_BROADCAST": (1, 2, 3), "norm_ALLGATHER_DP_EP": (0, 1, 3),
+             "mlp_ALLTOALL_EP": (0, 2, 3), "mlp_REDUCESCATTER_DP_EP": (0, 1, 3),
+             "mlp_ALLREDUCE": (1, 2, 3)}  # fmt: skip
+    for rank in (0, 7, world - 1):
+        assert groups_of(job, rank) == {
+            name: [other for other in range(world)
+                   if all(place[other][axis] == place[rank][axis] for axis in axes)]
+            for name, axes in alike.items()
+        }  # fmt: skip
+    alone = [job.own_trace(rank) for rank in range(world)]
+    system = nadi.load_system("dgx-h100", world)
+    assert nadi.simulate(job, system).makespan == nadi.simulate(alone, system).makespan > 0
+
+
+def test_gradients_of_weights_are_data_parallel(tmp_path: Path) -> None:
+    layer = "mlp -1 7 ALLGATHER 32 3 REDUCESCATTER 8 2 ALLREDUCE 48 0"
+    first = f"{layer.replace('mlp', 'norm')}\n{layer}"  # whose inputs need no gradient
+    head = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2"
+    (tmp_path / "a.txt").write_text(f"{head}\n2\n{first}\n")
+    job = nadi.recordings.read_job(tmp_path / "a.txt", num_ranks=6)
+    assert isinstance(job, nadi.Job)
+    found = groups_of(job, 3)
+    assert {name: found[f"mlp_{name}"] for name in ("ALLGATHER", "REDUCESCATTER", "ALLREDUCE")} == {
+        "ALLGATHER": [2, 3], "REDUCESCATTER": [2, 3], "ALLREDUCE": [1, 3, 5],
+    }  # fmt: skip
+
+
+def test_ranks_that_a_text_does_not_state_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("MICRO\n1\nall -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 1048576 1\n")
+    given = ["simulate", str(file), "--system", "dgx-h100"]
+    assert main(given) == 0
+    assert "warning: no collective takes any time" in capsys.readouterr().out
+    assert main([*given, "--ranks", "8", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ranks"] == 8
+    system = nadi.load_system("dgx-h100", 8)
+    assert found["makespan_ns"] == collective_time(system, "all_reduce", 1 << 20)
+    assert "simulate.groups-of-one" not in [one["code"] for one in found["issues"]]
+    file.write_text("HYBRID_MODEL_DATA model_parallel_NPU_group: 4\n1\n" + SIMAI.split("\n")[2])
+    assert main([*given, "--ranks", "6"]) == 2
+    assert "6 ranks are no multiple of tp 4" in capsys.readouterr().err
 
 
 def test_workloads_of_simai(tmp_path: Path) -> None:

@@ -28,22 +28,29 @@ exchange, where ASTRA-sim lets only the first top layer wait.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from nadi.errors import FormatError
+import polars as pl
+
+from nadi.errors import FormatError, Parameter, UsageError
 from nadi.files.files import RawFile
 from nadi.trace.attributes import AttributeBuilder, Attributes
-from nadi.trace.issues import IssueLog
-from nadi.trace.schema import DEPS, GROUPS, NODES
-from nadi.trace.trace import Provenance, Trace
+from nadi.trace.groups import RankGroups, groups_along
+from nadi.trace.issues import IssueLog, summed_issues
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
+from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
+_FORMAT = "ASTRA-sim text workload"
 _SCHEMA = "1.0.2-chakra.1.0.0"  # what the text converter calls its output
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _HEAD = re.compile(rb"\s*([A-Z][A-Z_]*)(?:[ \t][^\r\n]*)?[\r\n]+[ \t]*(\S*)")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+_DEGREE = re.compile(r"[1-9][0-9]{0,6}")
 _US = 1000
 _NS = 1
 _IN_NS = "model_parallel_NPU_group:"  # in the first line of SimAI and AICB
@@ -58,7 +65,9 @@ _COMM_TYPES = {
     "BROADCAST": ("broadcast", 5),
 }
 # whose ranks communicate, where it is not the usual group: SimAI's, at the end of the type
-_OF_GROUP = ("_DP_EP", "_EP", "_DP", "_TP")
+_OF_GROUP = {"_DP_EP": "dp_ep", "_EP": "ep", "_DP": "dp", "_TP": "tp"}
+_AXES = {"tp": ("tp",), "ep": ("ep",), "dp_ep": ("dp_ep",), "dp": ("ep", "dp_ep")}
+_ASSIGNED = ("astra.dimensions", "astra.groups")  # issues of a trace without groups
 _NO_COMM = "NONE"
 _WITHIN_RANK = "DATA_REORDER"  # a rank rearranges its own data
 _CUSTOMIZED = "HYBRID_CUSTOMIZED"
@@ -71,10 +80,11 @@ class _Phase:
     duration: int
     comm_type: str
     comm_bytes: int
+    role: str  # of the ranks that communicate
 
     def silenced(self) -> _Phase:
         """Return the same work without its communication."""
-        return _Phase(self.duration, _NO_COMM, 0)
+        return _Phase(self.duration, _NO_COMM, 0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,7 @@ class _Workload:
     last_bottom: int = 0  # DLRM's
     checkpoints: frozenset[int] = frozenset()
     recomputing: frozenset[int] = frozenset()  # layers whose backward pass first goes forward
+    options: tuple[str, ...] = ()  # further words of the first line
 
 
 Rows = tuple[int, ...]
@@ -108,12 +119,13 @@ class _Nodes:
         self.durations: list[int] = []
         self.comm_types: list[str] = []  # as in the text; empty for compute
         self.comm_bytes: list[int] = []
+        self.roles: list[str] = []  # of the ranks that communicate
         self.sources: list[int] = []
         self.targets: list[int] = []
 
     def compute(self, layer: _Layer, suffix: str, duration: int, waits: Rows) -> int:
         """Add a computation; returns its row."""
-        return self._add(f"COMP_NODE_{layer.name}_{suffix}", duration, "", -1, waits)
+        return self._add(f"COMP_NODE_{layer.name}_{suffix}", _Phase(duration, "", -1, ""), waits)
 
     def communicate(self, layer: _Layer, phase: _Phase, wait: int, suffix: str = "") -> Rows:
         """Add a communication after a computation; returns its row, or none for ``NONE``."""
@@ -121,14 +133,15 @@ class _Nodes:
             return ()
         name = f"COMM_COLL_NODE_{layer.name}{suffix}_{phase.comm_type}"
         waits = (wait,) if wait >= 0 else ()
-        return (self._add(name, -1, phase.comm_type, phase.comm_bytes, waits),)
+        return (self._add(name, replace(phase, duration=-1), waits),)
 
-    def _add(self, name: str, duration: int, comm_type: str, size: int, waits: Rows) -> int:
+    def _add(self, name: str, work: _Phase, waits: Rows) -> int:
         row = len(self.names)
         self.names.append(name)
-        self.durations.append(duration)
-        self.comm_types.append(comm_type)
-        self.comm_bytes.append(size)
+        self.durations.append(work.duration)
+        self.comm_types.append(work.comm_type)
+        self.comm_bytes.append(work.comm_bytes)
+        self.roles.append(work.role)
         self.sources += waits
         self.targets += [row] * len(waits)
         return row
@@ -280,7 +293,7 @@ def decode(raw: RawFile) -> Trace:
     workload = _read(lines)
     nodes = _Nodes()
     _BUILDERS[workload.parallelism](nodes, workload)
-    source = raw.source(f"ASTRA-sim text workload, {workload.parallelism}")
+    source = raw.source(f"{_FORMAT}, {workload.parallelism}")
     return Trace(
         nodes=NODES.build(len(nodes.names), _columns(nodes)),
         deps=DEPS.build(
@@ -291,6 +304,92 @@ def decode(raw: RawFile) -> Trace:
         provenance=Provenance(__version__, (source,)),
         given_attributes=_attributes(nodes, text),
     )
+
+
+def is_text_workload(trace: Trace) -> bool:
+    """Return whether a trace was read from a text workload."""
+    return any(one.format.startswith(_FORMAT) for one in trace.provenance.sources)
+
+
+def job_of_text(trace: Trace, num_ranks: int = 0) -> Job | list[Trace]:
+    """Let all ranks of a text workload run its trace, in the groups that its first line states.
+
+    The first line of SimAI and AICB states the degrees of tensor (``model_parallel_NPU_group:``),
+    expert (``ep:``) and pipeline parallelism (``pp:``), and all ranks (``all_gpus:``). As in SimAI,
+    communication for gradients of weights is among data parallel ranks, and other communication
+    among tensor parallel ones, where its type does not name others. Tensor parallel ranks follow
+    each other, then those of an expert's group, then replicas, then stages. Without these words all
+    communication is among all ranks.
+
+    Parameters
+    ----------
+    trace
+        As :func:`decode` gives it.
+    num_ranks
+        How many ranks there are; 0 for those that the file states, else one.
+
+    Returns
+    -------
+    Job or list of Trace
+        A job whose groups are roles, if the file states them; else the trace of each rank.
+
+    Raises
+    ------
+    UsageError
+        If the degrees do not divide the ranks.
+    """
+    (row,) = trace.attributes.rows_named("input_file").tolist()
+    source = trace.provenance.sources[0]
+    workload = _read(_Lines(source.path, str(trace.attributes.python_value(row))))
+    stated = _degrees(workload.options)
+    if _IN_NS not in stated or workload.parallelism not in _SPLITS_NETWORK:
+        world = num_ranks or 1
+        return [trace] * world
+    tp, ep, pp = (stated.get(key, 1) for key in (_IN_NS, "ep:", "pp:"))
+    world = num_ranks or stated.get("all_gpus:", tp)
+    if world % (tp * ep * pp):
+        raise UsageError(
+            Parameter("ranks", num_ranks or None),
+            f"{source.path}: {world} ranks are no multiple of tp {tp} times ep {ep} times pp {pp}",
+            "give a multiple",
+        )  # fmt: skip
+    sizes = {"tp": tp, "ep": ep, "dp_ep": world // (tp * ep * pp), "pp": pp}
+    log = IssueLog()
+    log.add(
+        "astra.ranks", "info", world,
+        f"ranks as {'given' if num_ranks else 'the file states'}: tp {tp}, ep {ep}, "
+        f"dp {world // (tp * pp)}, pp {pp}; communication in groups of one rank takes no time",
+        "" if num_ranks else "--ranks gives another number of ranks",
+    )  # fmt: skip
+    return _in_groups(trace, workload, sizes, log)
+
+
+def _in_groups(trace: Trace, workload: _Workload, sizes: Mapping[str, int], log: IssueLog) -> Job:
+    """Return the job of ranks along axes, the first of which is the fastest."""
+    nodes = _Nodes()
+    _BUILDERS[workload.parallelism](nodes, workload)
+    roles = [role for role in _AXES if role in nodes.roles]
+    kept = trace.issues.filter(~pl.col("code").is_in(_ASSIGNED))
+    shared = replace(
+        trace,
+        nodes=trace.nodes.with_columns(
+            group=pl.Series([roles.index(role) if role else -1 for role in nodes.roles])
+            .cast(trace.nodes.schema["group"])
+        ),
+        groups=GROUPS.build(len(roles), {"name": roles, "ranks": [[] for _ in roles]}),
+        issues=summed_issues([kept, log.table()]),
+    )  # fmt: skip
+    world = math.prod(sizes.values())
+    groups = RankGroups({role: groups_along(sizes, _AXES[role]) for role in roles}, world)
+    return Job((shared,) * world, MATCHES.empty(), ISSUES.empty(), rank_groups=groups)
+
+
+def _degrees(options: Sequence[str]) -> dict[str, int]:
+    """Return the numbers above 0 of the first line that follow a word with a colon."""
+    return {
+        key: int(value) for key, value in pairwise(options)
+        if key.endswith(":") and _DEGREE.fullmatch(value)
+    }  # fmt: skip
 
 
 def _columns(nodes: _Nodes) -> dict[str, object]:
@@ -506,7 +605,9 @@ def _phase(lines: _Lines, number: int, words: list[str], meaning: str) -> _Phase
             f"{', '.join(_COMM_TYPES)} and {_NO_COMM}", "use one of these",
         )  # fmt: skip
     comm_bytes = lines.whole(number, size, f"the {meaning} communication's bytes")
-    return _Phase(duration * lines.ns_per_unit, comm_type, comm_bytes)
+    role = "dp" if meaning == "weight gradient" else "tp"
+    role = next((_OF_GROUP[end] for end in _OF_GROUP if comm_type.endswith(end)), role)
+    return _Phase(duration * lines.ns_per_unit, comm_type, comm_bytes, role)
 
 
 def _with_header(
@@ -530,7 +631,7 @@ def _with_header(
             )  # fmt: skip
         return _Workload(parallelism, layers, last_bottom=last_bottom)
     if not parallelism.endswith("FWD_IN_BCKWD"):
-        return _Workload(parallelism, layers)
+        return _Workload(parallelism, layers, options=tuple(options))
     checkpoints = _numbers_after(lines, number, options, "checkpoints:", len(layers))
     recomputing = _numbers_after(lines, number, options, "checkpoint_initiates:", len(layers))
     if recomputing and min(recomputing) < min(checkpoints, default=len(layers)):
@@ -538,7 +639,8 @@ def _with_header(
             number, f"layer {min(recomputing)} recomputes the forward pass, but no layer up to it "
             "is a checkpoint", "make an earlier layer a checkpoint",
         )  # fmt: skip
-    return _Workload(parallelism, layers, checkpoints=checkpoints, recomputing=recomputing)
+    return _Workload(parallelism, layers, checkpoints=checkpoints, recomputing=recomputing,
+                     options=tuple(options))  # fmt: skip
 
 
 def _numbers_after(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nadi.errors import InputError, PairError, Parameter, UsageError
+from nadi.files.astra_sim_text import is_text_workload, job_of_text
 from nadi.files.files import read_head
 from nadi.files.native.nadi_file import holds_fold
 from nadi.files.trace_files import read_files
@@ -77,7 +78,7 @@ def read_ranks(path: Path | str) -> list[Trace]:
 
 
 def read_job(
-    path: Path | str, progress: Callable[[str], None] = lambda _: None
+    path: Path | str, progress: Callable[[str], None] = lambda _: None, num_ranks: int = 0
 ) -> Job | list[Trace]:
     """Read a job to simulate, recorded or synthetic.
 
@@ -92,6 +93,9 @@ def read_job(
         file of a folded job, as ``nadi fold`` writes it.
     progress
         Called with a line of text before each longer stage.
+    num_ranks
+        How many ranks run a text workload, which describes any of them; 0 for those that it states,
+        else one. Other files are of one rank each.
 
     Returns
     -------
@@ -102,7 +106,20 @@ def read_job(
     ------
     InputError
         If the job cannot be found or read, or the files do not belong together.
+    UsageError
+        If ``num_ranks`` is given for other files, or does not fit those of a text workload.
     """
+    found = _read(path, progress)
+    if not isinstance(found, Job) and len(found) == 1 and is_text_workload(found[0]):
+        return job_of_text(found[0], num_ranks)
+    if num_ranks:
+        raise UsageError(
+            Parameter("ranks", num_ranks), f"the files of {path} state its ranks", "leave it out"
+        )
+    return found
+
+
+def _read(path: Path | str, progress: Callable[[str], None]) -> Job | list[Trace]:
     place = Path(path)
     files = _with_prefix(place)
     if not files and not place.exists() and place.parent.is_dir():

@@ -181,7 +181,18 @@ class Simulation:
             "messages are sent but never received, so nothing waits for them",
             "check that every send has a receive",
         )  # fmt: skip
+        log.add(
+            "simulate.groups-of-one", "warning", self._num_alone(),
+            "no collective takes any time, because their groups have one rank",
+            "give the traces of all ranks; of a text workload: --ranks N",
+        )  # fmt: skip
         return summed_issues([*(trace.issues for trace in self.program.traces), log.table()])
+
+    def _num_alone(self) -> int:
+        """Count the collectives that have bytes, if none of them takes any time."""
+        sized = self.program.comm_bytes > 0
+        sized &= self.program.kind == NODE_KINDS.index("COMM_COLL")
+        return 0 if (self.end > self.start)[sized].any() else int(sized.sum())
 
     def _num_without_time(self) -> int:
         """Count computations that take no time, as nothing priced their operations."""

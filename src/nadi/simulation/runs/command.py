@@ -105,6 +105,10 @@ _DefaultRules = Annotated[
     bool, typer.Option("--default-rules", help="With ASTRA-sim's files: Nadi's default rules, "
                        "without the known quirks of ASTRA-sim."),
 ]  # fmt: skip
+_Ranks = Annotated[
+    int | None, typer.Option("--ranks", metavar="N", min=1, show_default="as the file states, or 1",
+                      help="Ranks that run a text workload of ASTRA-sim 1.0, SimAI or AICB."),
+]  # fmt: skip
 _Prices = Annotated[
     str, typer.Option("--prices", metavar="RECORDING", show_default=False,
                       help="A folder of recordings: computations of the job without a time "
@@ -155,6 +159,7 @@ def command(
     rendezvous: _Rendezvous = False,
     injection_scale: _InjectionScale = 1,
     default_rules: _DefaultRules = False,
+    ranks: _Ranks = None,
     prices: _Prices = "",
     measured: Measured = None,
     what_if: _WhatIf = None,
@@ -182,7 +187,7 @@ def command(
         stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, default_rules)
         own, groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
         machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
-        found = [read_job(one, progress) for one in job]
+        found = [read_job(one, progress, ranks or 0) for one in job]
         for one in found if output else ():
             check_output(output, _sources(traces_of(one)), overwrite=overwrite)
         learned = _learned(prices, progress)

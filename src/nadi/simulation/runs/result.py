@@ -66,7 +66,7 @@ _FIRST, _SLOWEST, _GROUPS, _SHOWN = 8, 4, 8, 8  # rows of text
 _LINKS, _USERS = 6, 2
 _RANGES = 4  # of ranks, shown
 _LEAST = 0.01  # of the bytes
-_RECORDED = "simulate.recorded-times"
+_TOLD = ("simulate.recorded-times", "astra.ranks")
 
 # the classes of their colors
 _COLORS = dict(zip(
@@ -239,7 +239,7 @@ def _memory_lines(data: dict[str, Any]) -> Iterator[str]:
 
 def told_issues(issues: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield a line per issue that bears on what a simulation means."""
-    told = (one for one in issues if one["severity"] != "info" or one["code"] == _RECORDED)
+    told = (one for one in issues if one["severity"] != "info" or one["code"] in _TOLD)
     return issue_lines(told)
 
 

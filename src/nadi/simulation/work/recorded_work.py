@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError, UsageError
+from nadi.files.astra_sim_text import is_text_workload
 from nadi.simulation.work.program import Program
 from nadi.systems.library import recorded_devices
 from nadi.systems.memory_tiers import OWN_TIERS
@@ -73,9 +74,9 @@ def nodes_of_job(
 
 
 def _is_recorded(trace: Trace) -> bool:
-    """Return whether a trace is a recording rather than a Chakra trace."""
+    """Return whether a trace is a recording rather than a Chakra trace or a text workload."""
     sources = trace.provenance.sources
-    if sources and sources[0].format.startswith("Chakra"):
+    if is_text_workload(trace) or (sources and sources[0].format.startswith("Chakra")):
         return False
     # handmade traces are recognized by their dependencies only
     kinds = set(trace.deps["kind"].unique().to_list())
