@@ -427,7 +427,7 @@ def _step_columns(data: _Data) -> Iterator[Column]:
 
 
 STEP_TIME = Result(
-    kind="step_time", title="Step time", order=5, facts=(), headline=None,
+    kind="step_time", title="Measured time", order=5, facts=(), headline=None,
     parts=(
         Lines(_times, on=TEXT),
         *SERVING,
