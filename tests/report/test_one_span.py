@@ -52,6 +52,7 @@ def test_no_change_that_gains_is_said_with_what_bounds_the_window(
     assert "no change of those tried gains 0.5 % or more; with all operations twice as fast: " in (
         said
     )
+    assert "twice as fast: time of the window 2" in said
     assert "bound by gemm (unexplained)" in said
 
 

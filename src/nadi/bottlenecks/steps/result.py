@@ -523,7 +523,8 @@ def _no_gain(data: dict[str, Any]) -> Iterator[str]:
         kind = why["bound_by_kind"].replace("_", " ")
         yield (
             f"no change of those tried gains {100 * LEAST_GAIN:g} % or more; with all operations "
-            f"twice as fast: {format_ns(why['step_ns'])}, bound by {name} ({kind})"
+            f"twice as fast: {time_title(data)} {format_ns(why['step_ns'])}, bound by {name} "
+            f"({kind})"
         )
 
 
