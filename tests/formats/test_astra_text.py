@@ -452,6 +452,8 @@ def test_ranks_that_a_text_does_not_state_are_asked_for(
     file.write_text("HYBRID_MODEL_DATA model_parallel_NPU_group: 4\n1\n" + SIMAI.split("\n")[2])
     assert main([*given, "--ranks", "6"]) == 2
     assert "6 ranks are no multiple of tp 4" in capsys.readouterr().err
+    assert main([*given, "--ranks", "400000"]) == 2
+    assert "or more than 131072" in capsys.readouterr().err
 
 
 def test_workloads_of_simai(tmp_path: Path) -> None:

@@ -173,6 +173,12 @@ sameChannels 1
 """
 
 
+def _text_workload() -> Files:
+    head = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2 ep: 2 pp: 1 all_gpus: 8"
+    layer = "mlp -1 7 ALLGATHER 32 3 ALLTOALL_EP 8 2 ALLREDUCE_DP_EP 48 0"
+    return {"w.txt": f"{head}\n2\n{layer}\n{layer}\n".encode()}
+
+
 @cache
 def _collectives() -> Files:
     return {"all_reduce.txt": _TABLE.encode(), "nccl.log": _LOG.encode(),
@@ -561,6 +567,11 @@ def _shared_ranks() -> Files:
 _POLICY = "--gpu-batch-size 8 --num-gpu-batches 2"  # a search solves a hundred programs
 _ON_RANKS = "--ranks 16 --system @system.toml"
 COMMANDS: dict[str, Command] = {
+    "text-workload": Command(
+        _text_workload,
+        ("simulate @w.txt --system dgx-h100", "simulate @w.txt --system dgx-h100 --ranks 16 --json"),
+        ("w.txt",),
+    ),
     "measured": Command(
         _collectives,
         ("collective all_reduce 1MB,16B --system dgx-h100 --ranks 4 --measured @all_reduce.txt",

@@ -39,7 +39,7 @@ import polars as pl
 from nadi.errors import FormatError, Parameter, UsageError
 from nadi.files.files import RawFile
 from nadi.trace.attributes import AttributeBuilder, Attributes
-from nadi.trace.groups import RankGroups, groups_along
+from nadi.trace.groups import MOST_RANKS, RankGroups, groups_along
 from nadi.trace.issues import IssueLog, summed_issues
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Provenance, Trace
@@ -336,23 +336,23 @@ def job_of_text(trace: Trace, num_ranks: int = 0) -> Job | list[Trace]:
     Raises
     ------
     UsageError
-        If the degrees do not divide the ranks.
+        If the degrees do not divide the ranks, or there are too many.
     """
     (row,) = trace.attributes.rows_named("input_file").tolist()
     source = trace.provenance.sources[0]
     workload = _read(_Lines(source.path, str(trace.attributes.python_value(row))))
     stated = _degrees(workload.options)
-    if _IN_NS not in stated or workload.parallelism not in _SPLITS_NETWORK:
-        world = num_ranks or 1
-        return [trace] * world
-    tp, ep, pp = (stated.get(key, 1) for key in (_IN_NS, "ep:", "pp:"))
-    world = num_ranks or stated.get("all_gpus:", tp)
-    if world % (tp * ep * pp):
+    has_groups = _IN_NS in stated and workload.parallelism in _SPLITS_NETWORK
+    tp, ep, pp = (stated.get(key, 1) if has_groups else 1 for key in (_IN_NS, "ep:", "pp:"))
+    world = num_ranks or (stated.get("all_gpus:", tp) if has_groups else 1)
+    if world % (tp * ep * pp) or world > MOST_RANKS:
         raise UsageError(
             Parameter("ranks", num_ranks or None),
-            f"{source.path}: {world} ranks are no multiple of tp {tp} times ep {ep} times pp {pp}",
-            "give a multiple",
+            f"{source.path}: {world} ranks are no multiple of tp {tp} times ep {ep} times pp {pp}, "
+            f"or more than {MOST_RANKS}", "give a smaller multiple",
         )  # fmt: skip
+    if not has_groups:
+        return [trace] * world
     sizes = {"tp": tp, "ep": ep, "dp_ep": world // (tp * ep * pp), "pp": pp}
     log = IssueLog()
     log.add(

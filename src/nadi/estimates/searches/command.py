@@ -71,8 +71,7 @@ def command(
     ] = False,
     output: _Output = None,
     calibrate: Calibrate = None, seq: Seq = 0, compat: Compat = "", sweep: SweepOver = None,
-    overwrite: Overwrite = False,
-    executor: ExecutorName = "", as_json: AsJson = False,
+    overwrite: Overwrite = False, executor: ExecutorName = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Search, and print the fastest."""
     from nadi.results.terminal.progress import show_progress
