@@ -15,7 +15,7 @@ from nadi.cli import main
 from nadi.errors import FormatError
 from nadi.files.astra_sim_text import PARALLELISMS, decode, looks_like
 from nadi.files.files import read_file
-from nadi.simulation.communication_times import collective_time
+from nadi.simulation.alone.collective import collective_time
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Trace
 from nadi.trace.validate import validate_trace
