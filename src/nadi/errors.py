@@ -95,10 +95,7 @@ class UsageError(NadiError):
 def check_kind(name: str, value: object, kind: type, remedy: str) -> None:
     """Refuse a value of another kind, where one is easily taken for another.
 
-    Raises
-    ------
-    UsageError
-        If the value of the parameter is not of this kind.
+    - Raises UsageError if the value of the parameter is not of this kind.
     """
     if not isinstance(value, kind):
         given, wanted = type(value).__name__, kind.__name__

@@ -27,10 +27,7 @@ _LONGEST_SHOWN = 60
 def parse_ns(text: str) -> int:
     """Read a duration such as ``10us`` or ``1.5 ms``; ns.
 
-    Raises
-    ------
-    ValueError
-        If the text is not valid; the message shows a valid example.
+    - Raises ValueError if the text is not valid; the message shows a valid example.
     """
     number, unit = _parts(text)
     if unit not in _NS:
@@ -47,10 +44,7 @@ def parse_ns(text: str) -> int:
 def parse_rate(text: str) -> float:
     """Read a bandwidth such as ``400 GB/s`` (10^9) or ``25GiB/s`` (2^30); bytes per second.
 
-    Raises
-    ------
-    ValueError
-        If the text is not valid; the message shows a valid example.
+    - Raises ValueError if the text is not valid; the message shows a valid example.
     """
     number, name = _parts(text)
     unit = re.fullmatch(r"([KMGT]i?|)(B|b|bit)/s", name)
@@ -67,10 +61,7 @@ def parse_rate(text: str) -> float:
 def parse_bytes(text: str) -> int:
     """Read a size such as ``80 GB`` (10^9) or ``80 GiB`` (2^30); bytes.
 
-    Raises
-    ------
-    ValueError
-        If the text is not valid; the message shows a valid example.
+    - Raises ValueError if the text is not valid; the message shows a valid example.
     """
     number, name = _parts(text)
     unit = re.fullmatch(r"([KMGT]i?|)B", name)
@@ -84,10 +75,7 @@ def parse_bytes(text: str) -> int:
 def parse_operations(text: str) -> float:
     """Read a compute rate such as ``312 TFLOP/s`` (10^12); operations per second.
 
-    Raises
-    ------
-    ValueError
-        If the text is not valid; the message shows a valid example.
+    - Raises ValueError if the text is not valid; the message shows a valid example.
     """
     number, name = _parts(text)
     unit = re.fullmatch(r"([KMGTP]|)(FLOP|OP)/s", name)
@@ -102,10 +90,7 @@ def parse_operations(text: str) -> float:
 def parse_frequency(text: str) -> float:
     """Read a frequency such as ``1.5 GHz``; a number alone is MHz; cycles per second.
 
-    Raises
-    ------
-    ValueError
-        If the text is not valid; the message shows a valid example.
+    - Raises ValueError if the text is not valid; the message shows a valid example.
     """
     number, name = _parts(text if text.strip()[-1:].isalpha() else f"{text.strip()}MHz")
     unit = re.fullmatch(r"([kKMG]?)Hz", name)

@@ -41,10 +41,7 @@ class RecordedPart(NamedTuple):
 def part_named(step: str | int = _ALL, window: str = "") -> PartOf | None:
     """Return what options ask for; None for everything.
 
-    Raises
-    ------
-    UsageError
-        If both are given.
+    - Raises UsageError if both are given.
     """
     wanted = "" if str(step) == _ALL else str(step)
     if wanted and window:
@@ -66,12 +63,8 @@ def recorded_part(
     Of device traces with half a GiB of events or more, no more than the part needs is in memory
     (:mod:`nadi.recordings.windowed_recordings`); host traces are ignored then.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be read.
-    UsageError
-        If there is no such part.
+    - Raises InputError if a file cannot be read.
+    - Raises UsageError if there is no such part.
     """
     if are_large(paths):
         job, as_read = load_window(

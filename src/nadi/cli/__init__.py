@@ -181,10 +181,7 @@ def _help_for(error: Exception) -> str:
 def _option(given: list[str], parameter: Parameter) -> str:
     """Spell a parameter that an error names as the option that stands for it.
 
-    Parameters
-    ----------
-    given
-        The arguments of the command line, of which the first name the command.
+    - ``given``: The arguments of the command line, of which the first name the command.
     """
     name, value = parameter
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")

@@ -128,11 +128,8 @@ class _CommandList(QuickGroup):
 def make_app(named: str | None = None) -> typer.Typer:
     """Make the list of commands.
 
-    Parameters
-    ----------
-    named
-        The only command that has its parameters, or an empty text for none: typer looks long at
-        those of each. By default all have theirs.
+    - ``named``: The only command that has its parameters, or an empty text for none: typer looks
+      long at those of each. By default all have theirs.
     """
     app = typer.Typer(
         name="nadi",

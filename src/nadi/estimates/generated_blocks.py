@@ -60,12 +60,8 @@ class StreamTimes(NamedTuple):
 def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
     """Work out when operations end.
 
-    Parameters
-    ----------
-    rows
-        The program.
-    seconds
-        Of each operation alone, shape (rows, ways).
+    - ``rows``: The program.
+    - ``seconds``: Of each operation alone, shape (rows, ways).
     """
     num = seconds.shape[1]
     none = np.zeros(num)

@@ -55,26 +55,14 @@ def inference_parts(
 ) -> InferenceParts:  # fmt: skip
     """Price the parts of steps.
 
-    Parameters
-    ----------
-    plan
-        Its degrees and its type of numbers count; what its step is does not.
-    tokens
-        Of steps, or requests that get a token: 1 or more.
-    chunks
-        Tokens of chunks of prompts, 1 or more, and tokens before them.
-    decodes
-        Requests that generate, and tokens before each, both 1 or more.
-    kv_dtype
-        Of keys and values; by default as activations.
-    weight_bits
-        Of a weight of the layers: 4 or 8, which products read and turn into their own type; 0: as
-        activations.
-
-    Raises
-    ------
-    UsageError
-        If the plan does not fit the model, or the system lacks what prices need.
+    - ``plan``: Its degrees and its type of numbers count; what its step is does not.
+    - ``tokens``: Of steps, or requests that get a token: 1 or more.
+    - ``chunks``: Tokens of chunks of prompts, 1 or more, and tokens before them.
+    - ``decodes``: Requests that generate, and tokens before each, both 1 or more.
+    - ``kv_dtype``: Of keys and values; by default as activations.
+    - ``weight_bits``: Of a weight of the layers: 4 or 8, which products read and turn into their
+      own type; 0: as activations.
+    - Raises UsageError if the plan does not fit the model, or the system lacks what prices need.
     """
     machine = machine_of_system(system)
     core = partial(_core_seconds, model, machine, kv_dtype)

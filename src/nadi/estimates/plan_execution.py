@@ -123,15 +123,8 @@ def _check_overlap(overlap: str) -> None:
 def tier_of_offload(offload: Collection[str]) -> tuple[tuple[str, ...], str]:
     """Return what is offloaded, and to which tier: one for all, empty for the system's first.
 
-    Parameters
-    ----------
-    offload
-        Such as ``optimizer`` or ``optimizer=cxl``.
-
-    Raises
-    ------
-    UsageError
-        If there are no such tensors, or several tiers.
+    - ``offload``: Such as ``optimizer`` or ``optimizer=cxl``.
+    - Raises UsageError if there are no such tensors, or several tiers.
     """
     tensors = tuple(one.partition("=")[0].strip() for one in offload)
     tiers = dict.fromkeys(name.strip() for _, _, name in (one.partition("=") for one in offload))

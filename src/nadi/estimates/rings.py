@@ -34,12 +34,8 @@ def collective_seconds(
 ) -> Floats:
     """Give the seconds of a collective alone; a group of one takes none.
 
-    Parameters
-    ----------
-    operation
-        ``all_reduce``, ``reduce_scatter``, ``all_gather`` or ``all_to_all``.
-    size
-        Bytes that each member contributes, shape (groups,) or (1,).
+    - ``operation``: ``all_reduce``, ``reduce_scatter``, ``all_gather`` or ``all_to_all``.
+    - ``size``: Bytes that each member contributes, shape (groups,) or (1,).
     """
     network = machine.nested
     if network is None:

@@ -48,18 +48,11 @@ def row_prices(
 ) -> list[RowPrices]:  # fmt: skip
     """Price the operations of programs.
 
-    Parameters
-    ----------
-    ways
-        Of all programs.
-    groups
-        Where the members of each role stand, per way.
-    table
-        The amounts of all parts, which several ways can share.
-    datatype
-        Of each of them, int64, shape (slots,): as for :func:`kernel_seconds`.
-    programs
-        In each, every way once.
+    - ``ways``: Of all programs.
+    - ``groups``: Where the members of each role stand, per way.
+    - ``table``: The amounts of all parts, which several ways can share.
+    - ``datatype``: Of each of them, int64, shape (slots,): as for :func:`kernel_seconds`.
+    - ``programs``: In each, every way once.
     """
     works = np.flatnonzero(table.op_class > 0)
     of_slots = np.zeros(table.flops.size)
@@ -89,10 +82,7 @@ def row_prices(
 def kernel_seconds(machine: MachineDescription, operations: Operations, datatype: Ints) -> Floats:
     """Give the seconds of kernels alone.
 
-    Parameters
-    ----------
-    datatype
-        Codes of ``Executions``, for machines whose engines price kernels.
+    - ``datatype``: Codes of ``Executions``, for machines whose engines price kernels.
     """
     if machine.device is not None:
         nanoseconds: Ints = getattr(machine.kernel_prices(operations), machine.prices_at)

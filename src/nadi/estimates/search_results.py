@@ -117,12 +117,9 @@ def merged(parts: Sequence[SearchResult], keep: int) -> SearchResult:
 def frame_of(executions: Executions, evaluated: Evaluated) -> pl.DataFrame:
     """Give executions and what was found of each as a table.
 
-    Returns
-    -------
-    polars.DataFrame
-        The fields of ``Execution``; ``lacks``, a reason's name, empty if it can be; ``seconds``
-        of a step and ``rate`` in sequences a second, null if it was not evaluated;
-        ``tier1_bytes``, ``tier2_bytes``; ``tier2_bandwidth``, bytes a second.
+    - Returns: The fields of ``Execution``; ``lacks``, a reason's name, empty if it can be;
+      ``seconds`` of a step and ``rate`` in sequences a second, null if it was not evaluated;
+      ``tier1_bytes``, ``tier2_bytes``; ``tier2_bandwidth``, bytes a second.
     """
     num = executions.num_executions
     columns: dict[str, pl.Series] = {}

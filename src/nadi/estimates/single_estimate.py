@@ -200,12 +200,9 @@ def _limits(execution: Execution, costs: StepCosts, peak: Floats) -> tuple[_Limi
 def _limit_of_decoding(computing: float, accessing: float, took: float) -> tuple[str, str]:
     """Say what bounds a layer whose products take as long as they read their operands.
 
-    Parameters
-    ----------
-    computing, accessing
-        Seconds at the peak of the engine, and at the bandwidth of the memory.
-    took
-        Seconds in all.
+    - ``computing``, ``accessing``: Seconds at the peak of the engine, and at the bandwidth of the
+      memory.
+    - ``took``: Seconds in all.
     """
     if max(computing, accessing) < took / 2:
         return "small operations", "larger batches, fused layers, or fewer ranks of a layer"

@@ -95,12 +95,8 @@ class StagedMoves:
     def passing(self, layers: Floats, *, is_first: bool) -> Passes:
         """Work out the passes of a stage before the last one.
 
-        Parameters
-        ----------
-        layers
-            How many it has.
-        is_first
-            Whether it is the first one, so that nothing comes before its first pass.
+        - ``layers``: How many it has.
+        - ``is_first``: Whether it is the first one, so that nothing comes before its first pass.
         """
         forward, backward = layers * self.forward, layers * self.backward
         stay, stay_back = (
@@ -139,15 +135,10 @@ class StagedMoves:
     def turning(self, layers: Floats, end: Floats, end_weights: Floats) -> Passes:
         """Work out the passes of the last stage, or of the only one.
 
-        Parameters
-        ----------
-        layers
-            How many it has.
-        end
-            Seconds of the head and the loss, forward and backward.
-        end_weights
-            Bytes of the head's weights. They are loaded once, and the head is one product that
-            needs all of them.
+        - ``layers``: How many it has.
+        - ``end``: Seconds of the head and the loss, forward and backward.
+        - ``end_weights``: Bytes of the head's weights. They are loaded once, and the head is one
+          product that needs all of them.
         """
         forward, backward = layers * self.forward, layers * self.backward
         stay = self._stay(layers, _BEFORE_FORWARD)
@@ -214,14 +205,9 @@ class StagedMoves:
         They are loaded once, before its forward. If they fill more than half of all buffers, each
         product works on one part after the other, and loads them.
 
-        Parameters
-        ----------
-        weights, before
-            Bytes of its weights, and of what the layers before it load.
-        work
-            Seconds of the head.
-        passed
-            Seconds in which both loads can have come, if those before it are late.
+        - ``weights``, ``before``: Bytes of its weights, and of what the layers before it load.
+        - ``work``: Seconds of the head.
+        - ``passed``: Seconds in which both loads can have come, if those before it are late.
         """
         load = self._moving(weights, _NONE)
         once = np.maximum(

@@ -295,10 +295,7 @@ def _calibrated(system: System, tier: str, calibration: Calibration | None) -> M
 def read_language_keys(path_or_name: Path | str) -> dict[str, Any] | None:
     """Read what the file of a language model states; None if it is Calculon's.
 
-    Raises
-    ------
-    InputError, UsageError
-        As for :func:`nadi.models.load_language_model`.
+    - Raises InputError, UsageError as for :func:`nadi.models.load_language_model`.
     """
     if _is_of_calculon(path_or_name, _OF_MODEL):
         return None
@@ -310,10 +307,7 @@ def read_language_keys(path_or_name: Path | str) -> dict[str, Any] | None:
 def read_machine_keys(path_or_name: Path | str) -> dict[str, Any] | None:
     """Read what the file of a system states; None if it is Calculon's.
 
-    Raises
-    ------
-    InputError, UsageError
-        As for :func:`nadi.systems.read_system_file`.
+    - Raises InputError, UsageError as for :func:`nadi.systems.read_system_file`.
     """
     if _is_of_calculon(path_or_name, _OF_MACHINE):
         return None
@@ -328,19 +322,10 @@ def machine_from_keys(
 ) -> MachineDescription:  # fmt: skip
     """Describe a machine by what a system's file states, or would.
 
-    Parameters
-    ----------
-    keys
-        As :func:`read_machine_keys` reads them.
-    path_or_name
-        Of the file.
-    ranks, tier, calibration
-        As for :func:`read_machine`.
-
-    Raises
-    ------
-    InputError, UsageError
-        As for :func:`read_machine`.
+    - ``keys``: As :func:`read_machine_keys` reads them.
+    - ``path_or_name``: Of the file.
+    - ``ranks``, ``tier``, ``calibration``: As for :func:`read_machine`.
+    - Raises InputError, UsageError as for :func:`read_machine`.
     """
     return _calibrated(system_file_from(keys, path_or_name).fit(ranks or None), tier, calibration)
 

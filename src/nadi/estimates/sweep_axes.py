@@ -75,19 +75,10 @@ def read_values(
 ) -> tuple[Value, ...]:
     """Read the values of an axis.
 
-    Parameters
-    ----------
-    name
-        Of the axis, for errors.
-    like
-        A value of the field's type; of a field with a unit, a float.
-    field
-        Its last key, which says what unit it has.
-
-    Raises
-    ------
-    UsageError
-        If one is no such value, or a range that cannot be.
+    - ``name``: Of the axis, for errors.
+    - ``like``: A value of the field's type; of a field with a unit, a float.
+    - ``field``: Its last key, which says what unit it has.
+    - Raises UsageError if one is no such value, or a range that cannot be.
     """
     pieces = [one.strip() for one in text.split(",")]
     if isinstance(like, bool):

@@ -275,18 +275,10 @@ def looks_like(head: bytes) -> bool:
 def decode(raw: RawFile) -> Trace:
     """Read a text workload.
 
-    Returns
-    -------
-    Trace
-        One training pass of any rank: nodes with ids from 0, in the order in which Chakra's
-        converter writes them, and ``data`` dependencies; no start, and no duration of
-        communications, which the text does not state.  The whole text is the attribute
-        ``input_file``.  O(layers).
-
-    Raises
-    ------
-    FormatError
-        If the workload is invalid; the error states the line.
+    - Returns: One training pass of any rank: nodes with ids from 0, in the order in which Chakra's
+      converter writes them, and ``data`` dependencies; no start, and no duration of communications,
+      which the text does not state.  The whole text is the attribute ``input_file``.  O(layers).
+    - Raises FormatError if the workload is invalid; the error states the line.
     """
     text = _text(raw)
     lines = _Lines(raw.name, text)
@@ -321,22 +313,11 @@ def job_of_text(trace: Trace, num_ranks: int = 0) -> Job | list[Trace]:
     each other, then those of an expert's group, then replicas, then stages. Without these words all
     communication is among all ranks.
 
-    Parameters
-    ----------
-    trace
-        As :func:`decode` gives it.
-    num_ranks
-        How many ranks there are; 0 for those that the file states, else one.
-
-    Returns
-    -------
-    Job or list of Trace
-        A job whose groups are roles, if the file states them; else the trace of each rank.
-
-    Raises
-    ------
-    UsageError
-        If the degrees do not divide the ranks, or there are too many.
+    - ``trace``: As :func:`decode` gives it.
+    - ``num_ranks``: How many ranks there are; 0 for those that the file states, else one.
+    - Returns Job or list of Trace: A job whose groups are roles, if the file states them; else the
+      trace of each rank.
+    - Raises UsageError if the degrees do not divide the ranks, or there are too many.
     """
     (row,) = trace.attributes.rows_named("input_file").tolist()
     source = trace.provenance.sources[0]

@@ -65,10 +65,7 @@ def read_table(
 ) -> pl.DataFrame:
     """Read columns of a CSV or Parquet file; others are passed over.
 
-    Raises
-    ------
-    InputError
-        If one is missing, or has other values; the message names the file.
+    - Raises InputError if one is missing, or has other values; the message names the file.
     """
     try:
         if content[: len(_PARQUET)] == _PARQUET:
@@ -84,10 +81,8 @@ def read_table(
 def read_parquet(name: str, content: bytes, remedy: str) -> pl.DataFrame:
     """Read all columns of a Parquet file.
 
-    Raises
-    ------
-    InputError
-        If it is none, or claims far more rows than its bytes can hold; the message names the file.
+    - Raises InputError if it is none, or claims far more rows than its bytes can hold; the message
+      names the file.
     """
     try:
         return read_parquet_apart(content)

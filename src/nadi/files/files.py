@@ -44,10 +44,8 @@ _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http
 def locate(place: Path | str) -> Path:
     """Return a path that can be opened and listed, for a local path or an address.
 
-    Raises
-    ------
-    InputError
-        If it is no text or empty, the protocol unknown, or the package that it needs not installed.
+    - Raises InputError if it is no text or empty, the protocol unknown, or the package that it
+      needs not installed.
     """
     if place == "":  # which a Path would take for this folder: often a variable that is not set
         raise InputError("''", "is no path", "name a file or a folder")
@@ -88,12 +86,8 @@ def is_local(path: Path) -> bool:
 def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Check that an output file may be written, before it is computed from ``sources``.
 
-    Raises
-    ------
-    UsageError
-        If it is one of the input files.
-    InputError
-        If it exists already and ``overwrite`` is not given.
+    - Raises UsageError if it is one of the input files.
+    - Raises InputError if it exists already and ``overwrite`` is not given.
     """
     for source in sources:
         if target == source or (is_local(target) and target.exists() and source.exists()
@@ -168,11 +162,8 @@ class RawFile:
 def read_file(path: Path) -> RawFile:
     """Read a whole file, decompressed if it is gzip.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read or is larger than the memory that is free, or its gzip data are broken
-        or expand far more than a trace's.
+    - Raises InputError if it cannot be read or is larger than the memory that is free, or its gzip
+      data are broken or expand far more than a trace's.
     """
     try:
         _check_end(path)
@@ -189,15 +180,8 @@ def read_file(path: Path) -> RawFile:
 def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
     """Read a file piece by piece, decompressed if it is gzip; never the whole file at once.
 
-    Yields
-    ------
-    numpy.ndarray
-        uint8: at most ``size`` bytes, in order; the caller owns them and may change them.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, or its gzip data are broken.
+    - Yields: uint8: at most ``size`` bytes, in order; the caller owns them and may change them.
+    - Raises InputError if it cannot be read, or its gzip data are broken.
     """
     try:
         _check_end(path)
@@ -231,10 +215,7 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
 def read_settings(path: Path, remedy: str = "check the path") -> bytes:
     """Read a configuration file, such as a system.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, is not a regular file, or is over 64 MiB.
+    - Raises InputError if it cannot be read, is not a regular file, or is over 64 MiB.
     """
     try:
         with _opened(path) as file:
@@ -400,10 +381,7 @@ def garbage_collection_paused() -> Iterator[None]:
 def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a file, compressed if its name ends in .gz, replacing an existing file.
 
-    Raises
-    ------
-    InputError
-        If it cannot be written.
+    - Raises InputError if it cannot be written.
     """
     with write_beside(path) as raw:
         compressed = path.name.endswith(".gz")
@@ -427,10 +405,7 @@ def write_beside(path: Path) -> Iterator[IO[bytes]]:
     The permissions of a file that is replaced stay. A device or a pipe is never replaced: the
     content is written into it when it is complete.
 
-    Raises
-    ------
-    InputError
-        If it cannot be written, or is a socket or a disk.
+    - Raises InputError if it cannot be written, or is a socket or a disk.
     """
     if not is_local(path) or _is_special(path):
         if is_local(path):
@@ -566,12 +541,9 @@ def _send(file: IO[bytes], path: Path) -> None:
 def check_new_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> None:
     """Check that a file of one of several kinds can be written, before its content is computed.
 
-    Raises
-    ------
-    UsageError
-        If its suffix is none of ``suffixes``.
-    InputError
-        If the file exists already and ``overwrite`` is not given, or cannot be written.
+    - Raises UsageError if its suffix is none of ``suffixes``.
+    - Raises InputError if the file exists already and ``overwrite`` is not given, or cannot be
+      written.
     """
     check_suffix(path, suffixes)
     check_target(path, [], overwrite=overwrite)

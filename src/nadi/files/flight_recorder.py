@@ -105,17 +105,10 @@ class Dump:
 def read_dumps(paths: Sequence[Path | str]) -> tuple[list[Dump], list[str]]:
     """Read the dumps among files and folders.
 
-    Returns
-    -------
-    dumps
-        In order of rank.
-    ignored
-        Names of files in the folders that are no dumps.
-
-    Raises
-    ------
-    InputError
-        If a path does not exist, a given file is no dump, there is none, or two have a rank.
+    - Returns dumps: In order of rank.
+    - and ignored: Names of files in the folders that are no dumps.
+    - Raises InputError if a path does not exist, a given file is no dump, there is none, or two
+      have a rank.
     """
     if not paths:
         raise UsageError("dumps", "none is given", "name a folder, or a dump of each rank")
@@ -167,10 +160,7 @@ def _read(path: Path) -> Dump:
 def parse_dump(content: bytes, name: str, rank: int) -> Dump:
     """Read a dump; of a pickle only plain values are read, and no object is made.
 
-    Raises
-    ------
-    FormatError
-        If it is no dump, or is broken.
+    - Raises FormatError if it is no dump, or is broken.
     """
     with garbage_collection_paused():
         return _parse_dump(content, name, rank)

@@ -173,10 +173,8 @@ class _Text:
 def decode(raw: RawFile) -> MessageProgram:
     """Read a program. O(lines).
 
-    Raises
-    ------
-    FormatError
-        If a line is not GOAL, names a rank or label that is not there, or is missing.
+    - Raises FormatError if a line is not GOAL, names a rank or label that is not there, or is
+      missing.
     """
     text = _Text(raw)
     num_ranks = _num_ranks(text)

@@ -32,16 +32,9 @@ def looks_like_issue_lines(head: bytes) -> bool:
 def decode_issue_lines(path: str, content: bytes, log: IssueLog) -> pl.DataFrame:
     """Read a log; each callback ends the earliest open issue of its node on its NPU.
 
-    Returns
-    -------
-    polars.DataFrame
-        A row per node that was issued and completed, by npu and begin: npu, id, name, lane, begin,
-        end (int64, cycles). O(lines log lines).
-
-    Raises
-    ------
-    FormatError
-        If a line is none of these, or a node ends before it begins.
+    - Returns: A row per node that was issued and completed, by npu and begin: npu, id, name, lane,
+      begin, end (int64, cycles). O(lines log lines).
+    - Raises FormatError if a line is none of these, or a node ends before it begins.
     """
     lines = pl.DataFrame({
         "line": pl.Series(content.decode(errors="replace").splitlines(), dtype=pl.String)

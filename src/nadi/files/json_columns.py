@@ -30,12 +30,8 @@ def texts_as_json(texts: pl.Series) -> pl.Series:
 def float_text(value: float, *, single: bool = False) -> str:
     """Format a number as the shortest JSON that reads back as the same number.
 
-    Parameters
-    ----------
-    value
-        NaN and infinities become strings, as protobuf writes them.
-    single
-        Whether it is a 32-bit float.
+    - ``value``: NaN and infinities become strings, as protobuf writes them.
+    - ``single``: Whether it is a 32-bit float.
     """
     if math.isnan(value):
         return '"NaN"'
@@ -70,14 +66,9 @@ def joined(
 ) -> pl.Series:
     """Join the texts of each row: begin, the texts with something between them, end.
 
-    Parameters
-    ----------
-    size
-        Length of the result; rows without any text are empty.
-    rows
-        int64, shape (texts,).
-    texts
-        Texts to join; nulls are skipped.
+    - ``size``: Length of the result; rows without any text are empty.
+    - ``rows``: int64, shape (texts,).
+    - ``texts``: Texts to join; nulls are skipped.
     """
     grouped = (
         pl.DataFrame({"row": rows, "text": texts})

@@ -108,25 +108,13 @@ def read_list(
     The boundary between the halves is a guess, because only reading from the start shows what
     is inside a string. The second half counts only if the first half ends exactly there.
 
-    Parameters
-    ----------
-    text, begin
-        The text, and the position of the opening bracket of the list.
-    make
-        Creates a reader, from its begin, the number of bytes to read, and whether it begins
-        after the opening bracket and not before a comma.
-    first_keys
-        Keys with which objects of the list may begin, but no nested object, as ``id|name``.
-
-    Returns
-    -------
-    list
-        One reader, or two consecutive ones; the last ends at the closing bracket.
-
-    Raises
-    ------
-    FormatError
-        For the first broken object.
+    - ``text``, ``begin``: The text, and the position of the opening bracket of the list.
+    - ``make``: Creates a reader, from its begin, the number of bytes to read, and whether it begins
+      after the opening bracket and not before a comma.
+    - ``first_keys``: Keys with which objects of the list may begin, but no nested object, as
+      ``id|name``.
+    - Returns: One reader, or two consecutive ones; the last ends at the closing bracket.
+    - Raises FormatError: For the first broken object.
     """
     size = text.size - begin
     boundary = _likely_boundary(text, begin, first_keys) if size > _WORTH_SPLITTING else -1
@@ -157,21 +145,10 @@ def walk_members(
 ) -> list[tuple[str, Span]]:
     """Visit the members of the outermost object, once and in order.
 
-    Parameters
-    ----------
-    readers
-        Per key, the function that reads its value: it takes the byte where the value begins and
-        returns the byte after it. Other values are skipped.
-
-    Returns
-    -------
-    list
-        Key and span of every value that no reader read.
-
-    Raises
-    ------
-    FormatError
-        If the outermost value is not an object, or not valid JSON.
+    - ``readers``: Per key, the function that reads its value: it takes the byte where the value
+      begins and returns the byte after it. Other values are skipped.
+    - Returns: Key and span of every value that no reader read.
+    - Raises FormatError if the outermost value is not an object, or not valid JSON.
     """
     found: list[tuple[str, Span]] = []
 
@@ -189,15 +166,8 @@ def walk_members(
 def read_members(raw: RawFile, read: Callable[[str, int], int]) -> None:
     """Call ``read`` for every member of the outermost object, in order.
 
-    Parameters
-    ----------
-    read
-        Takes a key and the byte where its value begins; returns the byte after the value.
-
-    Raises
-    ------
-    FormatError
-        If the outermost value is not an object, or not valid JSON.
+    - ``read``: Takes a key and the byte where its value begins; returns the byte after the value.
+    - Raises FormatError if the outermost value is not an object, or not valid JSON.
     """
     text = raw.content
     key_span = np.empty(2, dtype=np.int64)
@@ -254,10 +224,8 @@ def decode_span(
 ) -> _Value:
     """Decode a value that the kernels found to be valid JSON.
 
-    Raises
-    ------
-    FormatError
-        If it does not have the decoder's type; the error states its JSON path, after ``path``.
+    - Raises FormatError if it does not have the decoder's type; the error states its JSON path,
+      after ``path``.
     """
     try:
         return decoder.decode(raw.content[span.at : span.end].data)
@@ -291,12 +259,8 @@ def find_texts(
 ) -> Texts:
     """Read the texts of spans, each distinct text once.
 
-    Parameters
-    ----------
-    at, length
-        int64, shape (rows,): begin and length of the spans.
-    read
-        Returns the text of a span; by default decodes the inside of a JSON string.
+    - ``at``, ``length``: int64, shape (rows,): begin and length of the spans.
+    - ``read``: Returns the text of a span; by default decodes the inside of a JSON string.
     """
     codes, first = intern_spans(raw.content, at, length)
     spans = zip(at[first].tolist(), length[first].tolist(), strict=True)

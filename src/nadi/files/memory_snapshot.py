@@ -97,16 +97,10 @@ def looks_like(head: bytes) -> bool:
 def decode(raw: RawFile) -> Trace:
     """Read a memory snapshot.
 
-    Returns
-    -------
-    Trace
-        The annotations of the program, and the history as a whole, as nodes with their times in ns
-        since 1970. Allocations and releases are kept as the profiler's events ``[memory]``.
-
-    Raises
-    ------
-    FormatError
-        If the pickle is broken, holds anything but plain values, or is no snapshot.
+    - Returns: The annotations of the program, and the history as a whole, as nodes with their times
+      in ns since 1970. Allocations and releases are kept as the profiler's events ``[memory]``.
+    - Raises FormatError if the pickle is broken, holds anything but plain values, or is no
+      snapshot.
     """
     content, log = to_events(raw)
     return decode_events(raw, content, "PyTorch's memory snapshot", log)
@@ -115,10 +109,7 @@ def decode(raw: RawFile) -> Trace:
 def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
     """Return the events as the JSON of a Kineto trace, and what the snapshot does not hold.
 
-    Raises
-    ------
-    FormatError
-        As :func:`decode`.
+    - Raises FormatError as :func:`decode`.
     """
     try:
         with garbage_collection_paused():
@@ -268,10 +259,7 @@ def _numbered_stacks(made: Any) -> list[_Stack]:
 
     The history has few stacks, whose frames are few objects: each is converted once.
 
-    Raises
-    ------
-    msgspec.ValidationError
-        If a stack is no list of frames.
+    - Raises msgspec.ValidationError if a stack is no list of frames.
     """
     stacks = [_Stack.of(*_place(()))]
     number_of_list: dict[int, int] = {id(_NO_FRAMES): 0}

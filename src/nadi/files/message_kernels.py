@@ -76,15 +76,10 @@ def read_decimals(
 ) -> None:
     """Read texts that are integers as JSON writes them.
 
-    Parameters
-    ----------
-    text
-        uint8, shape (bytes,).
-    at, length
-        int64, shape (texts,): where each begins, and its bytes.
-    values, is_number
-        int64 and bool, shape (texts,), filled: the number, and whether the text is one of at most
-        18 digits. O(bytes of the texts).
+    - ``text``: uint8, shape (bytes,).
+    - ``at``, ``length``: int64, shape (texts,): where each begins, and its bytes.
+    - ``values``, ``is_number``: int64 and bool, shape (texts,), filled: the number, and whether the
+      text is one of at most 18 digits. O(bytes of the texts).
     """
     for row in range(at.size):
         place = at[row]

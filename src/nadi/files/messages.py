@@ -69,10 +69,7 @@ class ProtobufMessages:
     def fields(self, *numbers: int) -> list[FieldValues]:
         """Return some fields of all messages, each as columns.
 
-        Raises
-        ------
-        FormatError
-            If a message is broken.
+        - Raises FormatError if a message is broken.
         """
         shape = (len(numbers), self.at.size)
         values, ends = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
@@ -86,17 +83,9 @@ class ProtobufMessages:
     def inner(self, number: int) -> tuple[Ints, ProtobufMessages]:
         """Return the messages that a field holds, which may occur several times.
 
-        Returns
-        -------
-        owner
-            int64, shape (found,): the message that each is in, in order.
-        found
-            The messages.
-
-        Raises
-        ------
-        FormatError
-            If a message is broken.
+        - Returns owner: int64, shape (found,): the message that each is in, in order.
+        - and found: The messages.
+        - Raises FormatError if a message is broken.
         """
         room = 1 << 6
         while True:
@@ -132,10 +121,7 @@ def plain_fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
     Fixed numbers are given as their bytes.
 
-    Raises
-    ------
-    IndexError, ValueError
-        If the message is cut off or broken.
+    - Raises IndexError, ValueError if the message is cut off or broken.
     """
     at, size = 0, len(message)
     while at < size:

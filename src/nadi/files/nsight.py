@@ -68,17 +68,10 @@ def looks_like(head: bytes) -> bool:
 def decode(raw: RawFile) -> Trace:
     """Read an export of Nsight Systems.
 
-    Returns
-    -------
-    Trace
-        Nodes with their times in ns since 1970: NVTX ranges of PyTorch's operators and others,
-        calls of CUDA, and device work with the call that launched it. Processes are told apart by
-        their ids and correlation ids, and are ranks in the order of their ids.
-
-    Raises
-    ------
-    FormatError
-        If the database is broken, or is no export of Nsight Systems.
+    - Returns: Nodes with their times in ns since 1970: NVTX ranges of PyTorch's operators and
+      others, calls of CUDA, and device work with the call that launched it. Processes are told
+      apart by their ids and correlation ids, and are ranks in the order of their ids.
+    - Raises FormatError if the database is broken, or is no export of Nsight Systems.
     """
     content, log = to_events(raw)
     return decode_events(raw, content, "Nsight Systems", log)
@@ -87,10 +80,7 @@ def decode(raw: RawFile) -> Trace:
 def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
     """Return the events as the JSON of a Kineto trace, and what the export does not hold.
 
-    Raises
-    ------
-    FormatError
-        As :func:`decode`.
+    - Raises FormatError as :func:`decode`.
     """
     content = bytearray(raw.content.tobytes())
     _refuse_cut(raw.name, content)

@@ -34,10 +34,7 @@ found.write_ipc(sys.stdout.buffer)
 def read_parquet_apart(content: bytes, columns: Sequence[str] = ()) -> pl.DataFrame:
     """Read columns of a Parquet file, all of them by default.
 
-    Raises
-    ------
-    ValueError
-        If it is none, is damaged, or claims far more rows than its bytes can hold.
+    - Raises ValueError if it is none, is damaged, or claims far more rows than its bytes can hold.
     """
     most = largest_content(len(content)) // _BYTES_OF_CELL
     done = subprocess.run(  # noqa: S603  this Python, without the modules of the working folder

@@ -68,15 +68,8 @@ def looks_like(head: bytes) -> bool:
 def decode(raw: RawFile) -> Trace:
     """Read a ``.pftrace`` of PyTorch's profiler.
 
-    Returns
-    -------
-    Trace
-        As the same recording's Kineto trace gives it, but for what the file does not hold.
-
-    Raises
-    ------
-    FormatError
-        If the file is broken, or has no events of PyTorch's profiler.
+    - Returns: As the same recording's Kineto trace gives it, but for what the file does not hold.
+    - Raises FormatError if the file is broken, or has no events of PyTorch's profiler.
     """
     content, log = to_events(raw)
     return decode_events(raw, content, "PyTorch's Perfetto trace", log)
@@ -85,10 +78,7 @@ def decode(raw: RawFile) -> Trace:
 def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     """Return the events as the JSON of a Kineto trace, and what the file does not hold.
 
-    Raises
-    ------
-    FormatError
-        As :func:`decode`.
+    - Raises FormatError as :func:`decode`.
     """
     log = IssueLog()
     _, packets = ProtobufMessages.whole(raw.name, raw.content).inner(_PACKET)

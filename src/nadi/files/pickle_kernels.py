@@ -18,19 +18,11 @@ _AHEAD = 256  # numbers of what is kept may be as far beyond how many there are
 def find_odd(text: np.ndarray, arguments: np.ndarray, lengths: np.ndarray) -> int:
     """Find the first instruction that makes no plain value, or where the pickle is broken.
 
-    Parameters
-    ----------
-    text
-        uint8, shape (bytes,).
-    arguments, lengths
-        int64, shape (256,): the bytes that follow each instruction, -1 if it is refused; and the
-        bytes of its length if it states one, or 0.
-
-    Returns
-    -------
-    int
-        Twice the byte where it stands, and 1 more if it is refused; twice the number of bytes if
-        there is none before the end of the pickle. O(bytes).
+    - ``text``: uint8, shape (bytes,).
+    - ``arguments``, ``lengths``: int64, shape (256,): the bytes that follow each instruction, -1 if
+      it is refused; and the bytes of its length if it states one, or 0.
+    - Returns: Twice the byte where it stands, and 1 more if it is refused; twice the number of
+      bytes if there is none before the end of the pickle. O(bytes).
     """
     at = begin = kept = 0
     while at < text.size:

@@ -60,16 +60,9 @@ def is_pickle(head: bytes) -> bool:
 def read_plain(content: bytes, name: str) -> Any:
     """Read a pickle; ``name`` is the file's, for errors.
 
-    Returns
-    -------
-    object
-        dict, list, tuple, str, bytes, int, float, bool, None. O(bytes).
-
-    Raises
-    ------
-    FormatError
-        If the pickle is cut off or broken, or has anything but plain values; the error says at
-        which byte. No object is made and nothing is called.
+    - Returns: dict, list, tuple, str, bytes, int, float, bool, None. O(bytes).
+    - Raises FormatError if the pickle is cut off or broken, or has anything but plain values; the
+      error says at which byte. No object is made and nothing is called.
     """
     text = np.frombuffer(content, dtype=np.uint8)
     at, is_refused = divmod(find_odd(text, _ARGUMENT_BYTES, _LENGTH_BYTES), 2)

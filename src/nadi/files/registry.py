@@ -170,10 +170,7 @@ READABLE_SUFFIXES = suffixes_of(FORMATS)
 def added_formats() -> tuple[Format, ...]:
     """Return the formats of other packages, as their entry points ``nadi.formats`` give them.
 
-    Raises
-    ------
-    InputError
-        If one cannot be loaded, is no :class:`Format`, or has the name of another.
+    - Raises InputError if one cannot be loaded, is no :class:`Format`, or has the name of another.
     """
     from importlib.metadata import entry_points
 
@@ -198,10 +195,7 @@ def _broken_package(place: str, what: str) -> InputError:
 def format_named(name: str) -> Format:
     """Return the format with a name.
 
-    Raises
-    ------
-    UsageError
-        If the name is unknown; the message lists all formats.
+    - Raises UsageError if the name is unknown; the message lists all formats.
     """
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -215,10 +209,8 @@ def format_named(name: str) -> Format:
 def format_for_writing(path: Path, to: str = "") -> Format:
     """Return the format of a file to write, by name or else by the file's suffix.
 
-    Raises
-    ------
-    UsageError
-        If neither identifies a format that can be written; the message lists these formats.
+    - Raises UsageError if neither identifies a format that can be written; the message lists these
+      formats.
     """
     writable = [one for one in FORMATS if one.encoder]
     if to:

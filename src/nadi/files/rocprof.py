@@ -105,16 +105,9 @@ _others = msgspec.json.Decoder(list[msgspec.Raw])
 def decode(raw: RawFile) -> Trace:
     """Read a file of rocprofv3.
 
-    Returns
-    -------
-    Trace
-        Nodes with their times in ns since the machine started: kernels, copies, and the calls of
-        HIP and RCCL where they were traced, joined by correlation id.
-
-    Raises
-    ------
-    FormatError
-        If the JSON is broken.
+    - Returns: Nodes with their times in ns since the machine started: kernels, copies, and the
+      calls of HIP and RCCL where they were traced, joined by correlation id.
+    - Raises FormatError if the JSON is broken.
     """
     content, log = to_events(raw)
     return decode_events(raw, content, "rocprofv3", log)
@@ -123,10 +116,7 @@ def decode(raw: RawFile) -> Trace:
 def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     """Return the events as the JSON of a Kineto trace, and what the file does not hold.
 
-    Raises
-    ------
-    FormatError
-        As :func:`decode`.
+    - Raises FormatError as :func:`decode`.
     """
     log = IssueLog()
     try:

@@ -85,21 +85,11 @@ SETTINGS_ENDINGS = tuple(_READERS)
 def parse_settings(content: bytes, suffix: str, name: str, what: str) -> Any:
     """Parse a text by its suffix, to dicts, lists and plain values.
 
-    Parameters
-    ----------
-    suffix
-        ``.toml``, ``.yaml``, ``.yml`` or ``.json``.
-    name
-        Of the file; errors begin with it.
-    what
-        What the file describes, such as ``system``, for the error about its suffix.
-
-    Raises
-    ------
-    FormatError
-        If it is not valid text of this kind.
-    UsageError
-        If it is YAML and PyYAML is not installed.
+    - ``suffix``: ``.toml``, ``.yaml``, ``.yml`` or ``.json``.
+    - ``name``: Of the file; errors begin with it.
+    - ``what``: What the file describes, such as ``system``, for the error about its suffix.
+    - Raises FormatError if it is not valid text of this kind.
+    - Raises UsageError if it is YAML and PyYAML is not installed.
     """
     read = _READERS.get(suffix.lower())
     if read is None:
@@ -124,19 +114,11 @@ def decode_json(
 ) -> _Value:
     """Decode JSON that a file holds to a typed value.
 
-    Parameters
-    ----------
-    name
-        Of the file; errors begin with it.
-    remedy
-        What to do about an error, or a function that tells it from the error's text.
-    part
-        Which part of the file it is, for errors.
-
-    Raises
-    ------
-    FormatError
-        If it is not valid JSON, nested too deeply, or of another type; the message has the path.
+    - ``name``: Of the file; errors begin with it.
+    - ``remedy``: What to do about an error, or a function that tells it from the error's text.
+    - ``part``: Which part of the file it is, for errors.
+    - Raises FormatError if it is not valid JSON, nested too deeply, or of another type; the message
+      has the path.
     """
     try:
         return msgspec.json.decode(content, type=to)
@@ -157,17 +139,10 @@ def convert_settings(
 ) -> _Value:
     """Convert parsed settings to a struct.
 
-    Parameters
-    ----------
-    remedy
-        Gives the remedy for what is wrong, in words, at a JSON path within the value.
-    place
-        JSON path of the value in the file.
-
-    Raises
-    ------
-    FormatError
-        If a key is unknown or missing, or a value has another type; the message names its path.
+    - ``remedy``: Gives the remedy for what is wrong, in words, at a JSON path within the value.
+    - ``place``: JSON path of the value in the file.
+    - Raises FormatError if a key is unknown or missing, or a value has another type; the message
+      names its path.
     """
     try:
         return msgspec.convert(value, to)

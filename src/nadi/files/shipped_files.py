@@ -29,10 +29,7 @@ class Shelf(NamedTuple):
     def text(self, name: str) -> str:
         """Return the text of the file with a name.
 
-        Raises
-        ------
-        UsageError
-            If there is none; the message lists similar names.
+        - Raises UsageError if there is none; the message lists similar names.
         """
         known = self.names()
         where = f"{self.what} {name!r}"
@@ -52,17 +49,10 @@ class Shelf(NamedTuple):
     def described(self, path_or_name: Path | str) -> tuple[bytes, str, str]:
         """Return the content of a shipped file by its name, or of the user's own by its path.
 
-        Returns
-        -------
-        tuple of bytes, str and str
-            Content, suffix, and what errors call it.
-
-        Raises
-        ------
-        InputError
-            If the file cannot be read.
-        UsageError
-            If it is a name that no shipped file has; the message lists similar names.
+        - Returns tuple of bytes, str and str: Content, suffix, and what errors call it.
+        - Raises InputError if the file cannot be read.
+        - Raises UsageError if it is a name that no shipped file has; the message lists similar
+          names.
         """
         if self.has_name(path_or_name):
             return self.text(str(path_or_name)).encode(), ".toml", str(path_or_name)
@@ -72,10 +62,7 @@ class Shelf(NamedTuple):
     def has_name(self, path_or_name: Path | str) -> bool:
         """Return whether this is meant as a name, not as a file.
 
-        Raises
-        ------
-        UsageError
-            If it is neither.
+        - Raises UsageError if it is neither.
         """
         if not isinstance(path_or_name, str | Path):
             what = f"it is of type {type(path_or_name).__name__}, neither a name nor a path"

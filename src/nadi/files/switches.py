@@ -80,10 +80,7 @@ class SwitchLog:
     def events(self) -> SwitchEvents:
         """Give all events in order of time; of equal times wakeups come first.
 
-        Raises
-        ------
-        FormatError
-            If a time or a thread is no number of 64 bits.
+        - Raises FormatError if a time or a thread is no number of 64 bits.
         """
         rows = self._switches + (self._wakings or self._wakeups)
         try:
@@ -110,10 +107,7 @@ _PREEMPTED = 0x7F  # bits of a state that say what a thread waits for; none if i
 def decode_perfetto_switches(content: bytes) -> SwitchEvents:
     """Read all switches and wakeups of a Perfetto trace. O(bytes).
 
-    Raises
-    ------
-    FormatError
-        If the file is cut off, or has no events of the scheduler.
+    - Raises FormatError if the file is cut off, or has no events of the scheduler.
     """
     log = SwitchLog()
     view = memoryview(content)
@@ -267,10 +261,7 @@ def decode_switch_text(content: bytes) -> SwitchEvents:
     of ftrace say so, if events of interrupts are recorded around it, or if that thread is the idle
     one.
 
-    Raises
-    ------
-    FormatError
-        If no line is an event of the scheduler, or one has unknown fields.
+    - Raises FormatError if no line is an event of the scheduler, or one has unknown fields.
     """
     log = SwitchLog()
     interrupt: dict[str, int] = {}  # by CPU: what it handles at the moment
@@ -404,10 +395,7 @@ _PERFETTO_PACKET = 0x0A  # field 1 with a length
 def is_switches(path: Path | str) -> bool:
     """Return whether a file has switches: text of the scheduler's events, or a Perfetto trace.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read.
+    - Raises InputError if it cannot be read.
     """
     place = locate(path)
     if place.is_dir():
@@ -419,10 +407,8 @@ def is_switches(path: Path | str) -> bool:
 def read_switches(path: Path | str) -> SwitchEvents:
     """Read the switches of a file: text, or a Perfetto trace; either may be compressed.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, or has no switches; the message has the line of a text.
+    - Raises InputError if it cannot be read, or has no switches; the message has the line of a
+      text.
     """
     raw = read_file(locate(path))
     content = raw.content.tobytes()

@@ -157,15 +157,8 @@ def read(path: Path | str) -> Trace:
 def read_files(paths: Sequence[Path]) -> list[Trace]:
     """Read a file for each rank of a job; small Chakra files together, which is faster.
 
-    Returns
-    -------
-    list of Trace
-        As returned by :func:`read`.
-
-    Raises
-    ------
-    InputError
-        For the first file that cannot be read.
+    - Returns list of Trace: As returned by :func:`read`.
+    - Raises InputError: For the first file that cannot be read.
     """
     traces = []
     for at in range(0, len(paths), _TOGETHER):

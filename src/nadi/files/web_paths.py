@@ -163,10 +163,7 @@ class WebPath:
     def iterdir(self) -> Iterator[WebPath]:
         """Give the files that the page of a folder links to.
 
-        Raises
-        ------
-        InputError
-            If the server gives no page.
+        - Raises InputError if the server gives no page.
         """
         try:
             with self.open("rb") as page:
@@ -187,10 +184,7 @@ class WebPath:
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open it for reading bytes; servers take no files.
 
-        Raises
-        ------
-        OSError
-            If the server does not answer, or with an error, or writing is asked for.
+        - Raises OSError if the server does not answer, or with an error, or writing is asked for.
         """
         if mode != "rb":
             raise OSError("addresses of servers can only be read")

@@ -42,17 +42,10 @@ def whole_folder(
 
     Within itself it gives the same folder again. At an address, files appear one by one.
 
-    Parameters
-    ----------
-    overwrite
-        Whether files of the same names are replaced.
-    instead_of
-        Files of an earlier job that are removed.
-
-    Raises
-    ------
-    InputError
-        If a file exists already and ``overwrite`` is not given, or the folder cannot be written.
+    - ``overwrite``: Whether files of the same names are replaced.
+    - ``instead_of``: Files of an earlier job that are removed.
+    - Raises InputError if a file exists already and ``overwrite`` is not given, or the folder
+      cannot be written.
     """
     if _is_written_into(folder):
         yield folder
@@ -68,10 +61,8 @@ def whole_folder(
 def check_new_files(folder: Path, names: Sequence[str], *, overwrite: bool) -> None:
     """Check that files of a folder can be written, before their content is computed.
 
-    Raises
-    ------
-    InputError
-        If one exists already and ``overwrite`` is not given, or the folder cannot be written.
+    - Raises InputError if one exists already and ``overwrite`` is not given, or the folder cannot
+      be written.
     """
     check_writable(folder / names[0])
     for name in names:
@@ -89,10 +80,7 @@ def whole_files(files: Sequence[Path]) -> Iterator[list[Path]]:
     The first is moved last, and one that is replaced is removed first: where it is, all are. So
     there is no list in a folder that has other files, too. At an address, files appear one by one.
 
-    Raises
-    ------
-    InputError
-        If the folder cannot be written.
+    - Raises InputError if the folder cannot be written.
     """
     first, folder = files[0], files[0].parent
     if _is_written_into(folder):
@@ -193,10 +181,7 @@ def _undisturbed() -> Iterator[None]:
 def missing_files(folder: Path) -> list[str]:
     """Return the names of files that were written to a folder and are not in it; often none.
 
-    Raises
-    ------
-    InputError
-        If the folder's list of files cannot be read.
+    - Raises InputError if the folder's list of files cannot be read.
     """
     place = folder / FILE_LIST
     if not is_local(folder) or not place.is_file():

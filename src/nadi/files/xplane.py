@@ -54,16 +54,9 @@ def looks_like(head: bytes) -> bool:
 def decode(raw: RawFile) -> Trace:
     """Read an XPlane file.
 
-    Returns
-    -------
-    Trace
-        Nodes with their times in ns since 1970: work of devices, calls that launch it, each within
-        the operation of XLA that it is of, annotations and functions of Python.
-
-    Raises
-    ------
-    FormatError
-        If the file is broken, or has no plane with events.
+    - Returns: Nodes with their times in ns since 1970: work of devices, calls that launch it, each
+      within the operation of XLA that it is of, annotations and functions of Python.
+    - Raises FormatError if the file is broken, or has no plane with events.
     """
     content, log = to_events(raw)
     return decode_events(raw, content, "XPlane", log)
@@ -72,10 +65,7 @@ def decode(raw: RawFile) -> Trace:
 def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     """Return the events as the JSON of a Kineto trace, and what the file does not hold.
 
-    Raises
-    ------
-    FormatError
-        As :func:`decode`.
+    - Raises FormatError as :func:`decode`.
     """
     log = IssueLog()
     _, found = ProtobufMessages.whole(raw.name, raw.content).inner(_PLANES)

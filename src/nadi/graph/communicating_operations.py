@@ -22,14 +22,8 @@ def time_of_communication(graph: EventGraph, edge: Ints) -> tuple[Bools, Bools]:
     begins. On a thread that begins when its backend gets to it; a delay on a device has a cause
     that is not known.
 
-    Parameters
-    ----------
-    edge
-        int64: positions of edges.
-
-    Returns
-    -------
-    two of bool, shape of ``edge``. O(edges + ops * depth).
+    - ``edge``: int64: positions of edges.
+    - Returns two of bool, shape of ``edge``. O(edges + ops * depth).
     """
     op, kind = graph.edge_op[edge], graph.edge_kind[edge]
     is_time: Bools = (op >= 0) & np.isin(kind, _ITS_TIME)

@@ -144,13 +144,10 @@ def _learned(job: Job) -> Contention:
 def runs_of_kernels(job: Job) -> pl.DataFrame:
     """Return each time that the kernels beside communication ran, beside it or alone.
 
-    Returns
-    -------
-    polars.DataFrame
-        A row per kernel: its name, ``grid``, ``block``, ``operator``, ``shapes``, ``place``, and as
-        lists ``trace`` (of the different ones of the job), ``node``, ``duration``, ``beside``
-        (ns beside communication), ``is_shared`` (whether other kernels compute meanwhile),
-        ``is_coarse`` (whether times are whole microseconds). O(nodes log nodes).
+    - Returns: A row per kernel: its name, ``grid``, ``block``, ``operator``, ``shapes``, ``place``,
+      and as lists ``trace`` (of the different ones of the job), ``node``, ``duration``, ``beside``
+      (ns beside communication), ``is_shared`` (whether other kernels compute meanwhile),
+      ``is_coarse`` (whether times are whole microseconds). O(nodes log nodes).
     """
     parts = []
     for at, trace in enumerate(dict.fromkeys(job.traces)):
@@ -288,10 +285,8 @@ def _beside(start: Ints, end: Ints, talks: Bools, device: Ints) -> tuple[Ints, B
 def beside_communication(talking: _Spans, kernels: _Spans) -> Ints:
     """Return for how long communication runs on the device of each kernel while that does; ns.
 
-    Parameters
-    ----------
-    talking, kernels
-        Start, end and device of communication, and of kernels; devices count from 0.
+    - ``talking``, ``kernels``: Start, end and device of communication, and of kernels; devices
+      count from 0.
     """
     start, end, device = kernels
     begun, ended, start, end = apart(

@@ -202,15 +202,10 @@ def describe_path(
 ) -> CriticalPath:
     """List the segments of a path.
 
-    Parameters
-    ----------
-    vertices
-        int64: first to last.
-    edge, reached
-        int64, of the shape of ``vertices``: the edge into each, or -1, and when the path reaches
-        it (ns).
-    begin
-        Start of the path, ns; earlier segments are dropped.
+    - ``vertices``: int64: first to last.
+    - ``edge``, ``reached``: int64, of the shape of ``vertices``: the edge into each, or -1, and
+      when the path reaches it (ns).
+    - ``begin``: Start of the path, ns; earlier segments are dropped.
     """
     stretches = _stretches(graph, vertices, edge, reached, begin)
     del edge, reached  # a path may be as long as the trace

@@ -60,14 +60,9 @@ def neighborhood(graph: EventGraph, op: int, hops: int, which: str = "") -> Draw
     At most ``MOST_NODES`` operations: of more, the nearest in time. O(edges * hops),
     as far as anything is left to reach.
 
-    Parameters
-    ----------
-    op
-        Number of an operation of the graph.
-    hops
-        Number of edges, at least 1.
-    which
-        What the operation is, for the note, such as ``the first of 12 operations``.
+    - ``op``: Number of an operation of the graph.
+    - ``hops``: Number of edges, at least 1.
+    - ``which``: What the operation is, for the note, such as ``the first of 12 operations``.
     """
     src, dst, kind = _op_edges(graph)
     inside = np.zeros(max(graph.num_ops, int(max(src.max(initial=0), dst.max(initial=0))) + 1),
@@ -203,24 +198,12 @@ def _by_name(graph: EventGraph) -> tuple[Ints, list[str], str]:
 def find_operation(graph: EventGraph, name: str = "", around: str = "") -> tuple[int, str]:
     """Find the operation that a part is drawn around.
 
-    Parameters
-    ----------
-    name
-        A regular expression (Rust's syntax); the first operation in time whose name has it.
-    around
-        Instead of a name, the id of a node, of the first rank that has it; or ``RANK:ID``.
-
-    Returns
-    -------
-    int
-        Its number in the graph.
-    str
-        How many there are.
-
-    Raises
-    ------
-    UsageError
-        If there is none, or the name is no regular expression.
+    - ``name``: A regular expression (Rust's syntax); the first operation in time whose name has it.
+    - ``around``: Instead of a name, the id of a node, of the first rank that has it; or
+      ``RANK:ID``.
+    - Returns int: Its number in the graph.
+    - and str: How many there are.
+    - Raises UsageError if there is none, or the name is no regular expression.
     """
     if around:
         return _with_id(graph, around), ""
@@ -266,21 +249,11 @@ _KEYS = (("label", "node", "string"), ("rank", "node", "long"), ("operations", "
 def encode_part(nodes: pl.DataFrame, edges: pl.DataFrame, suffix: str, title: str) -> bytes:
     """Write nodes and edges.
 
-    Parameters
-    ----------
-    nodes
-        ``id``, ``label``, ``rank``, ``operations``, ``is_chosen``.
-    edges
-        ``source``, ``target``, ``kind``, ``count``.
-    suffix
-        One of ``SUFFIXES``.
-    title
-        A line below the drawing.
-
-    Raises
-    ------
-    InputError
-        If Graphviz is needed, and missing or fails.
+    - ``nodes``: ``id``, ``label``, ``rank``, ``operations``, ``is_chosen``.
+    - ``edges``: ``source``, ``target``, ``kind``, ``count``.
+    - ``suffix``: One of ``SUFFIXES``.
+    - ``title``: A line below the drawing.
+    - Raises InputError if Graphviz is needed, and missing or fails.
     """
     if suffix == ".graphml":
         return _graphml(nodes, edges).encode()

@@ -11,12 +11,9 @@ from nadi.kernels.jit import kernel
 def count_incoming(dst: np.ndarray, first: np.ndarray) -> None:
     """Count edges by destination, two places further: room for :func:`place_incoming`.
 
-    Parameters
-    ----------
-    dst
-        int64, shape (edges,): each from 0 to ``len(first) - 3``.
-    first
-        int64, shape (vertices + 2,): at vertex + 2 the number of its edges is added. O(edges).
+    - ``dst``: int64, shape (edges,): each from 0 to ``len(first) - 3``.
+    - ``first``: int64, shape (vertices + 2,): at vertex + 2 the number of its edges is added.
+      O(edges).
     """
     for e in range(dst.size):
         first[dst[e] + 2] += 1
@@ -34,15 +31,10 @@ def place_incoming(
 ) -> None:
     """Put edges behind those that enter the same vertex already.
 
-    Parameters
-    ----------
-    dst, src, weight, kind, op
-        int64, ``kind`` uint8, shape (edges,).
-    first
-        int64, shape (vertices + 2,): at vertex + 1 where its next edge goes; moved on, so that
-        after all edges the edges ``first[v]:first[v + 1]`` enter v.
-    placed
-        src, weight, kind and op of all edges, filled there. O(edges).
+    - ``dst``, ``src``, ``weight``, ``kind``, ``op``: int64, ``kind`` uint8, shape (edges,).
+    - ``first``: int64, shape (vertices + 2,): at vertex + 1 where its next edge goes; moved on, so
+      that after all edges the edges ``first[v]:first[v + 1]`` enter v.
+    - ``placed``: src, weight, kind and op of all edges, filled there. O(edges).
     """
     all_src, all_weight, all_kind, all_op = placed
     for e in range(dst.size):

@@ -43,10 +43,8 @@ def load_graph(
 
     What a rank alone determines of it is worked out where the rank is linked.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be read, files are not from one job, or no operation has a timestamp.
+    - Raises InputError if a file cannot be read, files are not from one job, or no operation has a
+      timestamp.
     """
     job, facts = load_ranks(*paths, work=_facts_of, tensors=tensors, progress=progress, **reading)
     if all((trace.issues["code"] == NO_OPERATIONS).any() for trace in job.traces):

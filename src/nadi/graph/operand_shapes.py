@@ -24,10 +24,8 @@ def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
 
     A row for each node of which it states any.
 
-    Parameters
-    ----------
-    among
-        bool, shape (nodes,): the nodes of interest; all by default. O(attributes of these).
+    - ``among``: bool, shape (nodes,): the nodes of interest; all by default. O(attributes of
+      these).
     """
     wanted = np.append(trace.category_mask("operator"), False)
     if among is not None:
@@ -44,15 +42,8 @@ def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
 def shapes_in(graph: EventGraph, window: Window, traces: Iterable[int] | None = None) -> Shapes:
     """Return the shapes of the operands of the operators that begin in a window.
 
-    Parameters
-    ----------
-    traces
-        Positions in ``graph.job.traces``; all by default.
-
-    Returns
-    -------
-    dict
-        Without operators of which the recording states no shapes. O(operations).
+    - ``traces``: Positions in ``graph.job.traces``; all by default.
+    - Returns: Without operators of which the recording states no shapes. O(operations).
     """
     begin, end = window.start(graph.time), window.end(graph.time)
     start = graph.time[0 : 2 * graph.num_ops : 2]

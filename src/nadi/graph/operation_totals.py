@@ -24,11 +24,8 @@ def operation_totals(graph: EventGraph, window: Window) -> pl.DataFrame:
 
     Counted is what begins in the window. The time of an operator is its self time.
 
-    Returns
-    -------
-    polars.DataFrame
-        name, class (of kernels: what they compute), count, time, shortest, longest (int64 ns) and
-        ranks (how many have it); the longest time first. O(ops).
+    - Returns: name, class (of kernels: what they compute), count, time, shortest, longest (int64
+      ns) and ranks (how many have it); the longest time first. O(ops).
     """
     category = graph.gather("category")
     wanted = category.is_in(DEVICE_WORK).to_numpy()
@@ -59,23 +56,17 @@ def collective_totals(
 ) -> pl.DataFrame:  # fmt: skip
     """Sum collectives and transfers that ranks have in common, apart from their wait times.
 
-    Parameters
-    ----------
-    least_time
-        Gives the least time of a collective on the links of a system in ns, or -1, from its type,
-        the bytes that each member gives, and the ranks of its group (none if they are unknown).
-
-    Returns
-    -------
-    polars.DataFrame
-        A row per name, type, group and size: name, type, group (its description, or its name),
-        members (of the group, or of the recording where it is not stated), bytes (of the tensors
-        of a member; -1 if not stated), count, waiting (from the first entry of a rank that waits
-        to the entry that it waits for, summed; int64 ns), transferring (from the last entry to
-        the last end, summed), bandwidth and bus_bandwidth (algbw and busbw of nccl-tests over the
-        transfer time, GB/s; -1 if not known), bound (the least times, summed, ns), fraction
-        (bound by transfer time) and bound_bus_bandwidth (busbw if they took the least time), -1 if
-        not known; the longest first. O(edges log edges).
+    - ``least_time``: Gives the least time of a collective on the links of a system in ns, or -1,
+      from its type, the bytes that each member gives, and the ranks of its group (none if they are
+      unknown).
+    - Returns: A row per name, type, group and size: name, type, group (its description, or its
+      name), members (of the group, or of the recording where it is not stated), bytes (of the
+      tensors of a member; -1 if not stated), count, waiting (from the first entry of a rank that
+      waits to the entry that it waits for, summed; int64 ns), transferring (from the last entry to
+      the last end, summed), bandwidth and bus_bandwidth (algbw and busbw of nccl-tests over the
+      transfer time, GB/s; -1 if not known), bound (the least times, summed, ns), fraction (bound by
+      transfer time) and bound_bus_bandwidth (busbw if they took the least time), -1 if not known;
+      the longest first. O(edges log edges).
     """
     each = _each_collective(graph, window)
     least = pl.Series([

@@ -34,16 +34,11 @@ def optimizer_parts(
     accumulation to the optimizer's step. If the step does the same for each parameter, one
     parameter after the other, all operators between belong to it too.
 
-    Parameters
-    ----------
-    graph
-        The job.
-    steps
-        bool, shape (ops,): the steps of optimizers.
-    gradients
-        int64, shape (ops,): the module of each operation that accumulates a gradient, or -1.
-    parent
-        int64, shape (modules,): the module around each, or -1.
+    - ``graph``: The job.
+    - ``steps``: bool, shape (ops,): the steps of optimizers.
+    - ``gradients``: int64, shape (ops,): the module of each operation that accumulates a gradient,
+      or -1.
+    - ``parent``: int64, shape (modules,): the module around each, or -1.
     """
     found = np.full(graph.num_ops, -1, dtype=np.int64)
     if not steps.any():
@@ -156,18 +151,10 @@ def _fill_sections(
 def _section_length(names: Ints, first: Ints) -> int:
     """Return after how many operators an optimizer's step does the same for the next parameter.
 
-    Parameters
-    ----------
-    names
-        int64: a number for the name of each operator of the step, in order.
-    first
-        int64, ascending: where the gradient of each known parameter is first used. Parameters that
-        belong to no module are not known.
-
-    Returns
-    -------
-    int
-        0 if the step does not repeat.
+    - ``names``: int64: a number for the name of each operator of the step, in order.
+    - ``first``: int64, ascending: where the gradient of each known parameter is first used.
+      Parameters that belong to no module are not known.
+    - Returns: 0 if the step does not repeat.
     """
     apart = int(np.gcd.reduce(np.diff(first)))
     if not apart or names.size % apart:

@@ -491,14 +491,8 @@ _FEWEST_REPEATS = 3
 def is_inferred(graph: EventGraph, edges: Ints) -> Bools:
     """Return which edges stand for dependencies that the recording does not state.
 
-    Parameters
-    ----------
-    edges
-        int64: positions of edges.
-
-    Returns
-    -------
-    bool, shape of ``edges``. O((edges + deps) log deps).
+    - ``edges``: int64: positions of edges.
+    - Returns bool, shape of ``edges``. O((edges + deps) log deps).
     """
     src, dst = graph.inferred_pairs
     if not src.size:

@@ -28,16 +28,10 @@ def host_computation(trace: Trace, communicates: Bools) -> tuple[Ints, Ints]:
     What communicates does not compute, nor does an operator in which its thread waits for
     communication of another thread.
 
-    Parameters
-    ----------
-    communicates
-        bool, shape (nodes,): communication, what asks for it or waits for it, and all in these.
-
-    Returns
-    -------
-    begin, end
-        int64, shape (intervals,): borders, ``2 * row`` for the start of a node and ``2 * row + 1``
-        for its end. O(nodes log nodes).
+    - ``communicates``: bool, shape (nodes,): communication, what asks for it or waits for it, and
+      all in these.
+    - Returns begin, end: int64, shape (intervals,): borders, ``2 * row`` for the start of a node
+      and ``2 * row + 1`` for its end. O(nodes log nodes).
     """
     nesting = nest(trace, left_out=~trace.category_mask("operator"))
     border = 2 * nesting.rows[nesting.boundary // 2] + nesting.boundary % 2
@@ -106,11 +100,8 @@ def rank_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
     them for the straggler, copies and memory sets. The rest is idle. On a rank without a device,
     communication begins with its call.
 
-    Returns
-    -------
-    polars.DataFrame
-        A row per rank: rank, computing, transferring, waiting, copying, idle, whose sum is the
-        length of the window; has_device.
+    - Returns: A row per rank: rank, computing, transferring, waiting, copying, idle, whose sum is
+      the length of the window; has_device.
     """
     rows = _activities(graph, window.start(graph.time), window.end(graph.time))
     return pl.DataFrame(rows, schema=_Activity._fields, orient="row").drop("communication")
@@ -162,12 +153,9 @@ def stream_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
 
     Annotations and Python functions do not count as work.
 
-    Returns
-    -------
-    polars.DataFrame
-        A row per thread and stream with work: rank, resource (such as ``device 0 stream 7``),
-        is_host, operations (that overlap the window), busy (time in which any of them runs),
-        communicating (the same of communication) and idle.
+    - Returns: A row per thread and stream with work: rank, resource (such as ``device 0 stream
+      7``), is_host, operations (that overlap the window), busy (time in which any of them runs),
+      communicating (the same of communication) and idle.
     """
     begin, end = window.start(graph.time), window.end(graph.time)
     ops = _operations(graph, begin, end)

@@ -21,14 +21,8 @@ def long_gaps(graph: EventGraph, edge: Ints) -> Bools:
     A gap on the host is long if it is far out among the gaps of the recording: above the upper
     quartile by three interquartile ranges, on a logarithmic scale.
 
-    Parameters
-    ----------
-    edge
-        int64: positions of edges.
-
-    Returns
-    -------
-    bool, shape of ``edge``. O(edges).
+    - ``edge``: int64: positions of edges.
+    - Returns bool, shape of ``edge``. O(edges).
     """
     gaps = np.flatnonzero(graph.edge_kind == EdgeKind.HOST_GAP)
     gaps = _without_cause(graph, gaps[:: max(gaps.size // _MOST_GAPS, 1)])
@@ -63,14 +57,8 @@ def _without_cause(graph: EventGraph, gaps: Ints) -> Ints:
 def unknown_waits(graph: EventGraph, edge: Ints, vertices: Ints) -> Bools:
     """Return which edges are the time of calls that wait for work that is not known.
 
-    Parameters
-    ----------
-    edge, vertices
-        int64: positions of edges, and the vertex that each enters.
-
-    Returns
-    -------
-    bool, shape of ``edge``. O(edges + deps).
+    - ``edge``, ``vertices``: int64: positions of edges, and the vertex that each enters.
+    - Returns bool, shape of ``edge``. O(edges + deps).
     """
     found = np.zeros(edge.size, dtype=np.bool_)
     at = np.flatnonzero((graph.edge_kind[edge] == EdgeKind.HOST_OP) & (vertices % 2 == 1))

@@ -76,17 +76,10 @@ def repeated_steps(graph: EventGraph, moment: Ints) -> list[FoundStep]:
     the next, and with an optimizer to the end of its call. What precedes the first mark or follows
     the last is a step if it resembles the others.
 
-    Parameters
-    ----------
-    moment
-        int64 ns, shape (ops,): when each operation was issued.
-
-    Returns
-    -------
-    list of FoundStep
-        In order of time, at least two, or none: on average at least 80 % of the operations of a
-        step are those of a typical one, and steps contain at least half of all operations.
-        O(marks * ops + ops log ops).
+    - ``moment``: int64 ns, shape (ops,): when each operation was issued.
+    - Returns list of FoundStep: In order of time, at least two, or none: on average at least 80 %
+      of the operations of a step are those of a typical one, and steps contain at least half of all
+      operations. O(marks * ops + ops log ops).
     """
     ranks = [_rank(graph, number, moment) for number in range(len(graph.job.traces))]
     if not ranks:
@@ -196,12 +189,9 @@ def _inside_one_call(graph: EventGraph, marks: Ints) -> bool:
 def _alike(code: Ints, bounds: Ints) -> _Shares:
     """Return the share of operations that each interval has in common with a typical one.
 
-    Parameters
-    ----------
-    code
-        int64, shape (ops,): the name of each operation.
-    bounds
-        int64, shape (intervals + 1,): operations ``bounds[k]:bounds[k + 1]`` are in interval k.
+    - ``code``: int64, shape (ops,): the name of each operation.
+    - ``bounds``: int64, shape (intervals + 1,): operations ``bounds[k]:bounds[k + 1]`` are in
+      interval k.
     """
     used, code = np.unique(code, return_inverse=True)
     counts = np.stack([
@@ -235,16 +225,9 @@ def end_of_earlier_work(graph: EventGraph, begin: int, end: int) -> int:
     started long before: a tenth of the time that is analysed, and 200 us; and if its device seems
     to do nothing meanwhile.
 
-    Parameters
-    ----------
-    begin, end
-        The time that is analysed, ns since the job's origin.
-
-    Returns
-    -------
-    int
-        The vertex where the last such stream starts its first recorded work; -1 without one.
-        O(ops).
+    - ``begin``, ``end``: The time that is analysed, ns since the job's origin.
+    - Returns: The vertex where the last such stream starts its first recorded work; -1 without one.
+      O(ops).
     """
     work = np.flatnonzero(graph.gather("category").is_in(DEVICE_WORK).to_numpy())
     start, device = graph.time[2 * work], graph.numbers("device", work)
@@ -410,18 +393,11 @@ def step_times(graph: EventGraph, steps: Sequence[Window], time: Ints, rank: int
     The last step takes until its work ends. The times of all steps add up to the window of all
     steps; the windows of steps overlap where a device runs later than its host.
 
-    Parameters
-    ----------
-    time
-        The times of vertices in a replay, ns.
-    rank
-        Position of the rank whose marks and work count; of all ranks if it is -1: then the first
-        rank to begin a step begins it.
-
-    Returns
-    -------
-    int64 ns, shape (steps,)
-        Of a rank without marks, shape (0,). O(vertices in ``first`` and ``last`` of the steps).
+    - ``time``: The times of vertices in a replay, ns.
+    - ``rank``: Position of the rank whose marks and work count; of all ranks if it is -1: then the
+      first rank to begin a step begins it.
+    - Returns int64 ns, shape (steps,): Of a rank without marks, shape (0,). O(vertices in ``first``
+      and ``last`` of the steps).
     """
     borders = []
     for step in steps:
@@ -511,15 +487,8 @@ def steps_of_operations(graph: EventGraph, steps: Sequence[Window]) -> Ints:
     Its marks belong to a step, and the device work that is launched in it. What contains several
     steps does not.
 
-    Parameters
-    ----------
-    steps
-        All steps, from :func:`find_steps`.
-
-    Returns
-    -------
-    int64, shape (ops,)
-        Positions in ``steps``, -1 where there is none.
+    - ``steps``: All steps, from :func:`find_steps`.
+    - Returns int64, shape (ops,): Positions in ``steps``, -1 where there is none.
     """
     found = np.full(graph.num_ops, -1, dtype=np.int64)
     anchors, moment = _Anchors(graph), _anchors(graph)

@@ -69,13 +69,9 @@ def row_sizes(trace: Trace) -> RowSizes:
 def resized(one: RankClass, sizes: RowSizes, origin: Ints, device: Device | None) -> RankClass:
     """Return a class whose rows have other sizes; measured times change as prices do.
 
-    Parameters
-    ----------
-    origin
-        int64, shape (nodes,): of the sizes.
-    device
-        Whose prices say how times change; without it they change as operations of products, and
-        as bytes of others, which is a guess: they may also stay.
+    - ``origin``: int64, shape (nodes,): of the sizes.
+    - ``device``: Whose prices say how times change; without it they change as operations of
+      products, and as bytes of others, which is a guess: they may also stay.
     """
     trace, before = one.trace, row_sizes(one.trace)
     work = sizes.work

@@ -62,10 +62,7 @@ def with_gradient_sums(job: Classes) -> Classes:
     optimizer waits for all. A stage that has an embedding and no head has a table of the head's
     size.
 
-    Raises
-    ------
-    UsageError
-        If nothing says which gradients there are.
+    - Raises UsageError if nothing says which gradients there are.
     """
     found = [_sums_of(one.trace) for one in job.listed]
     table = max((one.bytes for sums in found for one in sums if one.name == _HEAD), default=0)
@@ -185,15 +182,8 @@ _FIRST, _BUCKET = 1 << 20, 25 << 20
 def with_recorded_sums(rank: SharedRank, share: float) -> SharedRank:
     """Let a rank sum its gradients, in a group of its own.
 
-    Parameters
-    ----------
-    share
-        Of the gradients of the recording, which the rank has.
-
-    Raises
-    ------
-    UsageError
-        If the recording states no accumulations of gradients with their tensors.
+    - ``share``: Of the gradients of the recording, which the rank has.
+    - Raises UsageError if the recording states no accumulations of gradients with their tensors.
     """
     parts = rank.known.parts
     listed: list[Insertion] = []

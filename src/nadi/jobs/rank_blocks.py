@@ -66,10 +66,7 @@ def _has_all(ranks: Ints, groups: RankGroups) -> bool:
 def outer_end(groups: RankGroups, role: str) -> int:
     """Return how many neighboring ranks hold whole groups of a role.
 
-    Raises
-    ------
-    UsageError
-        If the ranks of the job do not consist of such blocks.
+    - Raises UsageError if the ranks of the job do not consist of such blocks.
     """
     members = groups.members[role]
     world = groups.world_size
@@ -88,16 +85,10 @@ def copied_groups(
 ) -> Replicas:
     """Put copies of blocks of ranks one after the other.
 
-    Parameters
-    ----------
-    end
-        Ranks of a block.
-    times
-        Copies of each.
-    growing
-        Roles whose groups have the members of all copies; other groups are copied.
-    within
-        Role of a further group for each copy: all ranks of the job as it was, in order.
+    - ``end``: Ranks of a block.
+    - ``times``: Copies of each.
+    - ``growing``: Roles whose groups have the members of all copies; other groups are copied.
+    - ``within``: Role of a further group for each copy: all ranks of the job as it was, in order.
     """
     old = np.arange(groups.world_size)
     low, high = old % end, old // end
@@ -124,17 +115,10 @@ def resized_axis(
 
     Groups along the axis get all of its ranks, and those within one place are copied to each.
 
-    Parameters
-    ----------
-    stride, before, after
-        Distance of neighbors on the axis, and its number of ranks, now and then.
-    ends
-        Roles whose groups have the first and the last place only.
-
-    Raises
-    ------
-    UsageError
-        If groups of a role have some places of the axis, but not all.
+    - ``stride``, ``before``, ``after``: Distance of neighbors on the axis, and its number of ranks,
+      now and then.
+    - ``ends``: Roles whose groups have the first and the last place only.
+    - Raises UsageError if groups of a role have some places of the axis, but not all.
     """
     world = groups.world_size // before * after
 

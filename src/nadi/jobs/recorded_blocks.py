@@ -38,10 +38,7 @@ class Blocks(NamedTuple):
 def find_blocks(known: KnownRank) -> Blocks:
     """Find the blocks of a recorded rank. O(operators log operators).
 
-    Raises
-    ------
-    UsageError
-        If its forward has no repeats that can be cut, or micro-batches differ.
+    - Raises UsageError if its forward has no repeats that can be cut, or micro-batches differ.
     """
     parts, operators = known.parts, known.operators
     if not operators.row.size:

@@ -134,12 +134,8 @@ class KnownRank(NamedTuple):
 def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> KnownRank:
     """Describe a rank. O(nodes log nodes).
 
-    Parameters
-    ----------
-    graph
-        Of the recorded job.
-    number
-        Position of the rank in the job.
+    - ``graph``: Of the recorded job.
+    - ``number``: Position of the rank in the job.
     """
     trace = played.recorded
     found = backward_nodes(graph)
@@ -328,12 +324,8 @@ def peak_bytes(
 ) -> int:
     """Return the most bytes that live at once.
 
-    Parameters
-    ----------
-    sharing
-        What the rank has of tensors; all without it.
-    chosen
-        bool, shape (lives,): those that it has.
+    - ``sharing``: What the rank has of tensors; all without it.
+    - ``chosen``: bool, shape (lives,): those that it has.
     """
     size = lives.bytes.astype(np.float64)
     if sharing is not None:

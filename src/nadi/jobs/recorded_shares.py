@@ -53,10 +53,7 @@ def with_shared_operators(
     of a call that does no work stays, and the rest changes as operations or bytes. Other
     communication sums gradients, of which there are as many as of weights.
 
-    Parameters
-    ----------
-    device
-        Whose prices count on devices; without it, operations and bytes do.
+    - ``device``: Whose prices count on devices; without it, operations and bytes do.
     """
     works, has_device = working_rows(one.trace)
     operator, size = known.operator, known.operators.row.size
@@ -121,10 +118,7 @@ def _insertions(
 ) -> list[Insertion]:
     """Return where exchanges are put: before the operators that wait for them.
 
-    Parameters
-    ----------
-    works
-        bool, shape (nodes,): where operators do their work.
+    - ``works``: bool, shape (nodes,): where operators do their work.
     """
     size = one.trace.nodes.height
     first = np.full(known.operators.row.size + 1, size, dtype=np.int64)
@@ -215,10 +209,7 @@ def with_made_rows(
 ) -> pl.DataFrame:
     """Return nodes of which some have columns of their own, numbered anew and without starts.
 
-    Parameters
-    ----------
-    own
-        For each column the values of these rows, or the one value of all.
+    - ``own``: For each column the values of these rows, or the one value of all.
     """
     every, size = np.arange(nodes.height), int(is_made.sum())
     at = np.where(is_made, nodes.height + np.cumsum(is_made) - 1, every)

@@ -53,15 +53,8 @@ class _Message(NamedTuple):
 def cut_evenly(time: Ints, size: int) -> list[Ints]:
     """Cut blocks into so many stages that the slowest is fastest. O(size * blocks^2).
 
-    Parameters
-    ----------
-    time
-        int64, shape (blocks,): the time of each, in order.
-
-    Returns
-    -------
-    list of int64
-        The blocks of each stage, one or more.
+    - ``time``: int64, shape (blocks,): the time of each, in order.
+    - Returns list of int64: The blocks of each stage, one or more.
     """
     total = np.concatenate([[0], np.cumsum(time)])
     count = time.size
@@ -87,12 +80,8 @@ def recorded_stages(
 ) -> list[RankClass]:
     """Return what each stage does, in the order of 1F1B.
 
-    Parameters
-    ----------
-    cuts
-        The blocks of each stage.
-    micro_batches
-        Of a step; if there are more than were recorded, they come again.
+    - ``cuts``: The blocks of each stage.
+    - ``micro_batches``: Of a step; if there are more than were recorded, they come again.
     """
     of_class = rank.of_class._replace(times=_of_all_steps(rank))
     rank = rank._replace(of_class=of_class)

@@ -41,10 +41,7 @@ def replicas_of(groups: RankGroups, names: RoleNames) -> int:
 def with_replicas(job: Classes, names: RoleNames, wanted: int, device: Device | None) -> Classes:
     """Return a job with so many replicas.
 
-    Raises
-    ------
-    UsageError
-        If it has no data parallel groups, or they do not divide the number.
+    - Raises UsageError if it has no data parallel groups, or they do not divide the number.
     """
     before = replicas_of(job.groups, names)
     if wanted == before:

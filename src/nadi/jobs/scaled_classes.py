@@ -349,19 +349,11 @@ def _scale_recording(
 ) -> _Split:  # fmt: skip
     """Scale a recording of data parallel ranks, or of one.
 
-    Parameters
-    ----------
-    ranks
-        What is known of each rank of the job.
-    names
-        What its roles are called.
-    device
-        Whose prices say how times on devices change.
-
-    Raises
-    ------
-    UsageError
-        If its operators cannot be shared, or no layers are found; the message says why.
+    - ``ranks``: What is known of each rank of the job.
+    - ``names``: What its roles are called.
+    - ``device``: Whose prices say how times on devices change.
+    - Raises UsageError if its operators cannot be shared, or no layers are found; the message says
+      why.
     """
     _check_roles(names, asked)
     first = [int(np.flatnonzero(job.of == k)[0]) for k in range(len(job.listed))]

@@ -89,11 +89,8 @@ def _elements(shape: Ints) -> int:
 def share_operators(operators: Operators, parts: Parts, ranks: int) -> SharedOperators:
     """Share operators among ranks. O(operands).
 
-    Raises
-    ------
-    UsageError
-        If ranks cannot share them: no product has weights of a size that they divide, or
-        they do not divide the heads of an attention.
+    - Raises UsageError if ranks cannot share them: no product has weights of a size that they
+      divide, or they do not divide the heads of an attention.
     """
     walk = _Walk(operators, ranks)
     for number, part in enumerate(operators.part.tolist()):

@@ -35,17 +35,9 @@ def with_more_members(
 
     All-gathers have smaller parts in larger groups; what is summed or scattered stays whole.
 
-    Parameters
-    ----------
-    sizes
-        Changed in place.
-    before, after
-        The groups have ``after / before`` times as many members.
-
-    Returns
-    -------
-    int64
-        Shape (nodes,): values of :class:`Origin`.
+    - ``sizes``: Changed in place.
+    - ``before``, ``after``: The groups have ``after / before`` times as many members.
+    - Returns: Shape (nodes,): values of :class:`Origin`.
     """
     origin = np.zeros(trace.nodes.height, dtype=np.int64)
     chosen = of_role(trace, roles) & np.isin(comm_types(trace), _PARTS)

@@ -142,10 +142,7 @@ def _waits(one: RankClass) -> dict[int, list[int]]:
 def read_stage(one: RankClass, number: int) -> Stage:
     """Read a stage.
 
-    Raises
-    ------
-    UsageError
-        If its rows do not state layers, micro-batches and phases.
+    - Raises UsageError if its rows do not state layers, micro-batches and phases.
     """
     rows = _Rows(one)
     micro_batch = rows.column["micro_batch"]
@@ -317,12 +314,8 @@ class LayerChunks:
     ) -> list[PlacedRow]:
         """Return the rows of a piece.
 
-        Parameters
-        ----------
-        keys
-            Its blocks, in the order of this direction.
-        source, destination
-            Where it receives from, and sends to.
+        - ``keys``: Its blocks, in the order of this direction.
+        - ``source``, ``destination``: Where it receives from, and sends to.
         """
         what = "activations" if direction == FORWARD else "gradients"
         found: list[PlacedRow] = []

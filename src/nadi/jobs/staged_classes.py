@@ -172,15 +172,9 @@ def with_stages(
 
     The job is first put together anew as it is; one for which that gives another job is refused.
 
-    Parameters
-    ----------
-    micro_batches
-        Of a step; 0 for as many as it has.
-
-    Raises
-    ------
-    UsageError
-        If the job does not consist of layers in the order of a schedule that is known.
+    - ``micro_batches``: Of a step; 0 for as many as it has.
+    - Raises UsageError if the job does not consist of layers in the order of a schedule that is
+      known.
     """
     members = job.groups.members.get(names.pp)
     if members is None:
@@ -243,10 +237,7 @@ class _Pipeline:
     def classes(self, size: int, micro_batches: int) -> list[RankClass]:
         """Return what the ranks of each of so many stages do, of so many micro-batches.
 
-        Raises
-        ------
-        UsageError
-            If there are fewer layers.
+        - Raises UsageError if there are fewer layers.
         """
         positions = size * self.parts
         if positions > len(self.layers):

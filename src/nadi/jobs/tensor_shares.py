@@ -75,16 +75,9 @@ def resized_groups(
 ) -> Replicas:
     """Give the tensor parallel axis another size; groups of experts that lie across it follow.
 
-    Parameters
-    ----------
-    has_gradients
-        Whether the job has a backward.
-
-    Raises
-    ------
-    UsageError
-        If groups of experts have ranks in another order than experts, copies of experts, stages,
-        or if other ranks would have to sum gradients of experts than do now.
+    - ``has_gradients``: Whether the job has a backward.
+    - Raises UsageError if groups of experts have ranks in another order than experts, copies of
+      experts, stages, or if other ranks would have to sum gradients of experts than do now.
     """
     before, after = shares.before, shares.after
     stride = int(groups.members[names.tp][0, 1] - groups.members[names.tp][0, 0])
@@ -137,15 +130,8 @@ def share_experts(
 ) -> Ints:
     """Change in place what experts exchange, and the sums of their gradients.
 
-    Parameters
-    ----------
-    of_tokens
-        Whether tensor parallel ranks share tokens outside of products.
-
-    Returns
-    -------
-    int64
-        Shape (nodes,): values of :class:`Origin`.
+    - ``of_tokens``: Whether tensor parallel ranks share tokens outside of products.
+    - Returns: Shape (nodes,): values of :class:`Origin`.
     """
     before, after = shares.before, shares.after
     origin = np.zeros(trace.nodes.height, dtype=np.int64)
@@ -168,12 +154,8 @@ def updated(
 ) -> float:
     """Return by what the parameters change that a rank updates, with those of its experts.
 
-    Parameters
-    ----------
-    dense
-        By what those change that are no experts'.
-    experts
-        Parameters of experts on a rank.
+    - ``dense``: By what those change that are no experts'.
+    - ``experts``: Parameters of experts on a rank.
     """
     own = {"dp": float(dense.parameters), "edp": float(experts)}
     for axis, role in (("dp", names.dp), ("edp", names.edp)):
@@ -248,10 +230,7 @@ class _Change(NamedTuple):
 def with_shares(job: Classes, names: RoleNames, wanted: int, device: Device | None) -> Classes:
     """Return a job with so many tensor parallel ranks.
 
-    Raises
-    ------
-    UsageError
-        If the job does not say how operations share work, or cannot share it so.
+    - Raises UsageError if the job does not say how operations share work, or cannot share it so.
     """
     members = job.groups.members.get(names.tp)
     change = _Change(1 if members is None else members.shape[1], wanted)
@@ -551,11 +530,8 @@ def parameter_shares(
 ) -> ParameterShares:
     """Return by what the parameters of each layer change, if products have ``share`` of theirs.
 
-    Parameters
-    ----------
-    products
-        Names of those whose weights are shared, in the forward; those of experts are not among
-        them.
+    - ``products``: Names of those whose weights are shared, in the forward; those of experts are
+      not among them.
     """
     text = trace.nodes["name"].cast(pl.String).to_list()
     layer = trace.column("layer").tolist()

@@ -65,15 +65,8 @@ def union_lengths(
 ) -> npt.NDArray[np.int64]:
     """Return the time that intervals cover in each of several lanes, as :func:`union_length`.
 
-    Parameters
-    ----------
-    start, end, lane
-        int64, shape (intervals,); lanes count from 0.
-
-    Returns
-    -------
-    int64, shape (num_lanes,)
-        O(n log n).
+    - ``start``, ``end``, ``lane``: int64, shape (intervals,); lanes count from 0.
+    - Returns int64, shape (num_lanes,): O(n log n).
     """
     lanes = np.arange(num_lanes + 1)
     first = np.full(lanes.size, start.min() if start.size else 0)
@@ -86,15 +79,8 @@ def apart(
 ) -> list[npt.NDArray[np.int64]]:
     """Put lanes one after the other on one axis, so that one pass serves all of them.
 
-    Parameters
-    ----------
-    times
-        Times, and the lane of each, from 0; int64, shape (n,) each.
-
-    Returns
-    -------
-    list
-        The times on that axis: all of a lane come before those of the next.
+    - ``times``: Times, and the lane of each, from 0; int64, shape (n,) each.
+    - Returns: The times on that axis: all of a lane come before those of the next.
     """
     first = min((int(time.min()) for time, _ in times if time.size), default=0)
     length = max((int(time.max()) for time, _ in times if time.size), default=0) - first + 1

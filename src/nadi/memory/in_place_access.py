@@ -164,10 +164,7 @@ def _operations(tensors: TraceTensors) -> tuple[Operations, Ints]:
 def in_place_trace(trace: Trace, work: SlowedWork, duration: Ints) -> Trace:
     """Return a trace in which operations are longer.
 
-    Parameters
-    ----------
-    duration
-        One of the times of ``work``.
+    - ``duration``: One of the times of ``work``.
     """
     time, own = trace.column("duration").copy(), trace.column("exclusive").copy()
     longer = duration - work.duration

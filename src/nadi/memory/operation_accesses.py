@@ -68,17 +68,9 @@ class TensorsOfTrace(NamedTuple):
 def tensors_of_trace(trace: Trace, played: PlayedRank | None = None) -> TensorsOfTrace | None:
     """Read the tensors of a simulated trace; None if it has none.
 
-    Parameters
-    ----------
-    trace
-        As it is simulated.
-    played
-        Of a recording, where its nodes come from.
-
-    Returns
-    -------
-    TensorsOfTrace or None
-        O(operands log operands).
+    - ``trace``: As it is simulated.
+    - ``played``: Of a recording, where its nodes come from.
+    - Returns: O(operands log operands).
     """
     stated = trace if played is None else played.recorded
     if not has_operands(stated):

@@ -88,17 +88,9 @@ def phases_of(trace: Trace) -> Ints:
 def inferred_roles(trace: Trace, accesses: Accesses, lives: UsedLives) -> Ints:
     """Return the role of each life as its uses show it: positions in ``schema.TENSOR_ROLES``.
 
-    Parameters
-    ----------
-    trace
-        That states operands.
-    accesses
-        Of it.
-
-    Returns
-    -------
-    int64, shape (lives,)
-        O(accesses).
+    - ``trace``: That states operands.
+    - ``accesses``: Of it.
+    - Returns int64, shape (lives,): O(accesses).
     """
     phase = phases_of(trace)
     of_access = phase[accesses.row]
@@ -136,10 +128,7 @@ def update_accesses(trace: Trace, accesses: Accesses, role: Ints) -> Accesses:
 
     They are operations that state fewer bytes than their tensors have, read and written.
 
-    Parameters
-    ----------
-    role
-        int64, shape (accesses,): of each one's tensor.
+    - ``role``: int64, shape (accesses,): of each one's tensor.
     """
     height = trace.nodes.height
     changed = accesses.reads & accesses.writes
@@ -190,17 +179,9 @@ def _add_copies(trace: Trace, accesses: Accesses, lives: UsedLives, role: Ints) 
 def holders_of_copies(simulation: Simulation, prefix: Ints, shared_by: int) -> Ints:
     """Return how many ranks of the same memory hold the prefix that each rank holds.
 
-    Parameters
-    ----------
-    prefix
-        int64, shape (ranks,): bytes of each rank's prefix.
-    shared_by
-        Neighboring ranks that have a memory together; 0 for all.
-
-    Returns
-    -------
-    int64, shape (ranks,)
-        At least 1. O(ranks of all groups).
+    - ``prefix``: int64, shape (ranks,): bytes of each rank's prefix.
+    - ``shared_by``: Neighboring ranks that have a memory together; 0 for all.
+    - Returns int64, shape (ranks,): At least 1. O(ranks of all groups).
     """
     replica = replica_numbers(simulation)
     rank = np.arange(replica.size)

@@ -52,13 +52,9 @@ def case_of_tensors(
 ) -> PlacementCase:
     """Read what a solver needs of a rank. O(accesses log accesses).
 
-    Parameters
-    ----------
-    distance
-        Operations before a use that its load may begin.
-    buffers
-        Bytes of buffers in the first tier: what takes more than half of them moves while its
-        operation works on one part after the other, and a window of its own.
+    - ``distance``: Operations before a use that its load may begin.
+    - ``buffers``: Bytes of buffers in the first tier: what takes more than half of them moves while
+      its operation works on one part after the other, and a window of its own.
     """
     moving = moves_ever(tensors)
     life = np.flatnonzero(moving)
@@ -174,10 +170,7 @@ def cost_of_placement(
 ) -> tuple[float, float]:
     """Predict the length of a step with a placement, and how long all moves take; ns.
 
-    Parameters
-    ----------
-    tier
-        int64, shape (tensors,): of each tensor of the case.
+    - ``tier``: int64, shape (tensors,): of each tensor of the case.
     """
     lanes: Floats = np.zeros((2 * len(rooms), case.work.size))
     for number, room in enumerate(rooms[1:], 1):

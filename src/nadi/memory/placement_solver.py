@@ -110,10 +110,7 @@ def solve_case(
 ) -> SolvedPlacement:  # fmt: skip
     """Find the tiers of a case's tensors.
 
-    Parameters
-    ----------
-    begins
-        Placements that are known; of those that fit none is better than what is found.
+    - ``begins``: Placements that are known; of those that fit none is better than what is found.
     """
     if len(rooms) < 2 or not case.size.size:
         return _without_choice(case, rooms)

@@ -72,25 +72,13 @@ def fill_room(
 ) -> int:  # fmt: skip
     """Put tensors into a memory in an order; those that do not fit stay out.
 
-    Parameters
-    ----------
-    order
-        int64, shape (tensors to try,).
-    begin, end
-        int64, shape (tensors,): the moments of their lives, half open, from 0.
-    size
-        int64 bytes, shape (tensors,).
-    capacity
-        Bytes; negative for no limit.
-    moments
-        How many there are.
-    fits
-        bool, shape (tensors,), filled for those in ``order``.
-
-    Returns
-    -------
-    int
-        The most bytes that are in use at any moment. O(tensors log moments).
+    - ``order``: int64, shape (tensors to try,).
+    - ``begin``, ``end``: int64, shape (tensors,): the moments of their lives, half open, from 0.
+    - ``size``: int64 bytes, shape (tensors,).
+    - ``capacity``: Bytes; negative for no limit.
+    - ``moments``: How many there are.
+    - ``fits``: bool, shape (tensors,), filled for those in ``order``.
+    - Returns: The most bytes that are in use at any moment. O(tensors log moments).
     """
     leaves = 1
     while leaves < moments:

@@ -105,10 +105,7 @@ class Moves(NamedTuple):
 def staged_moves(tensors: TraceTensors, tier: Ints, staging: Staging) -> Moves:
     """Work out what has to be moved. O(accesses log accesses).
 
-    Parameters
-    ----------
-    tier
-        int64, shape (lives,): of each life of ``tensors.table``; 0 for the first tier.
+    - ``tier``: int64, shape (lives,): of each life of ``tensors.table``; 0 for the first tier.
     """
     low = np.flatnonzero((tier[tensors.life] > 0) & ~(staging.in_place & works_in_place(tensors)))
     accesses, life, turn = tensors.accesses.at(low), tensors.life[low], tensors.turn[low]
@@ -375,10 +372,7 @@ def staged_trace(trace: Trace, moves: Moves, tiers: Sequence[str]) -> Trace:
     Nodes keep their rows; parts of them, and moves, come after all. Loads from a tier are done one
     after the other, and so are stores to it. O(nodes + moves).
 
-    Parameters
-    ----------
-    tiers
-        Names of the lower tiers.
+    - ``tiers``: Names of the lower tiers.
     """
     if not moves.tier.size and (moves.parts == 1).all():
         return trace

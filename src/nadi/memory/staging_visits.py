@@ -43,21 +43,13 @@ def visits_of(
 ) -> Visits:  # fmt: skip
     """Find the visits of tensors that live in a lower tier. O(accesses log accesses).
 
-    Parameters
-    ----------
-    accesses
-        Of tensors in lower tiers.
-    life
-        int64, shape (accesses,): the life that each is of.
-    turn
-        int64, shape (accesses,) each: when each begins and ends, counted in operations.
-    is_before, size
-        Of each life: whether it is there before and stays; its bytes.
-    distance
-        Uses that are at most so many operations apart are one visit.
-    alone
-        bool, shape (accesses,): accesses that are visits of their own, as their operation works on
-        one part after the other.
+    - ``accesses``: Of tensors in lower tiers.
+    - ``life``: int64, shape (accesses,): the life that each is of.
+    - ``turn``: int64, shape (accesses,) each: when each begins and ends, counted in operations.
+    - ``is_before``, ``size``: Of each life: whether it is there before and stays; its bytes.
+    - ``distance``: Uses that are at most so many operations apart are one visit.
+    - ``alone``: bool, shape (accesses,): accesses that are visits of their own, as their operation
+      works on one part after the other.
     """
     begin, end = turn
     order = np.lexsort((end, begin, life))

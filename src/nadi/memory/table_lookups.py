@@ -34,17 +34,10 @@ def recorded_lookups(
 ) -> tuple[TensorAccesses, Ints]:
     """Let operators of a recording read the rows that they look up, and update them.
 
-    Parameters
-    ----------
-    own
-        What operators read and write by their schemas.
-    found
-        The tensors of the trace.
-
-    Returns
-    -------
-    TensorAccesses, int64 of shape (accesses,)
-        And the bytes of a row, 0 for what is accessed otherwise. O(accesses + lookups).
+    - ``own``: What operators read and write by their schemas.
+    - ``found``: The tensors of the trace.
+    - Returns TensorAccesses, int64 of shape (accesses,): And the bytes of a row, 0 for what is
+      accessed otherwise. O(accesses + lookups).
     """
     none = np.zeros(own.row.size, dtype=np.int64)
     rows = np.flatnonzero(trace.name_mask(_LOOKUP) & ~trace.name_mask(_NOT))
@@ -152,18 +145,10 @@ def _updates(trace: Trace, names: dict[int, str]) -> dict[int, int]:
 def stated_lookups(words: Ints, row: Ints, length: Ints, *, is_part: np.ndarray) -> Ints:
     """Return the bytes of a row that computations look up, of tables that they state parts of.
 
-    Parameters
-    ----------
-    words
-        int64, shape (nodes,): indices that each computation is given; 0 for others.
-    row, length, is_part
-        Of each access: the computation, the bytes, and whether they end a storage but do not begin
-        it; shape (accesses,).
-
-    Returns
-    -------
-    int64, shape (accesses,)
-        0 for what is no lookup.
+    - ``words``: int64, shape (nodes,): indices that each computation is given; 0 for others.
+    - ``row``, ``length``, ``is_part``: Of each access: the computation, the bytes, and whether they
+      end a storage but do not begin it; shape (accesses,).
+    - Returns int64, shape (accesses,): 0 for what is no lookup.
     """
     given = words[row]
     found: Ints = np.where(is_part & (given > 0), length // np.maximum(given, 1), 0)
@@ -185,15 +170,9 @@ def hit_shares(cache: RowCache, size: Ints, width: Ints, read: Ints) -> Floats:
     It holds the rows that are looked up most, as RecShard places them (Sethi et al., ASPLOS 2022,
     arXiv 2201.10095): no cache of its size serves more.
 
-    Parameters
-    ----------
-    size, width, read
-        Of each table: its bytes, those of a row, and those looked up; shape (tables,).
-
-    Returns
-    -------
-    float64, shape (tables,)
-        O(tables).
+    - ``size``, ``width``, ``read``: Of each table: its bytes, those of a row, and those looked up;
+      shape (tables,).
+    - Returns float64, shape (tables,): O(tables).
     """
     rows = np.maximum(size // np.maximum(width, 1), 1).astype(np.float64)
     if cache.capacity >= size.sum():

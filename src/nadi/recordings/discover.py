@@ -87,10 +87,7 @@ def find_files(paths: Sequence[Path | str], capture: Path | str = "") -> TraceFi
     Device traces are required. Host traces may be absent for all ranks, but not for some. Captures
     of graphs are found beside the traces, or are all traces of ``capture``.
 
-    Raises
-    ------
-    InputError
-        If a path does not exist, a file is no trace, or there is no device trace.
+    - Raises InputError if a path does not exist, a file is no trace, or there is no device trace.
     """
     found = list_files(paths)
     if not found.devices:
@@ -106,19 +103,11 @@ def find_files(paths: Sequence[Path | str], capture: Path | str = "") -> TraceFi
 def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceFiles:
     """List the traces among files and folders.
 
-    Parameters
-    ----------
-    paths
-        Files, which must be traces; folders, of which every file with the suffix of a trace
-        is examined, or of a folder for each rank those of all its subfolders; addresses such as
-        ``s3://bucket/run``.
-    wanted
-        What a folder should contain, for the error message if there is no trace.
-
-    Raises
-    ------
-    InputError
-        If a path does not exist, a file is no trace, or there is no trace at all.
+    - ``paths``: Files, which must be traces; folders, of which every file with the suffix of a
+      trace is examined, or of a folder for each rank those of all its subfolders; addresses such as
+      ``s3://bucket/run``.
+    - ``wanted``: What a folder should contain, for the error message if there is no trace.
+    - Raises InputError if a path does not exist, a file is no trace, or there is no trace at all.
     """
     if not paths:
         raise UsageError(Parameter("paths"), "none is given", "name a folder or files")
@@ -176,10 +165,7 @@ def _captures_in(folder: Path) -> list[Path]:
 def _files_inside(folder: Path) -> list[Path]:
     """Return the files of a folder that may be traces, in order of name.
 
-    Raises
-    ------
-    InputError
-        If files that were written to it together are missing.
+    - Raises InputError if files that were written to it together are missing.
     """
     refuse_partial(folder)
     # Nadi's own results may lie beside the traces
@@ -279,10 +265,7 @@ def recording_of(trace: Trace) -> TraceIdentity:
 def peek(path: Path) -> TraceIdentity:
     """Find process id and rank at the beginning of a file, else by reading all of it.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read.
+    - Raises InputError if it cannot be read.
     """
     return head_of(path) or recording_of(read(path))
 
@@ -290,10 +273,7 @@ def peek(path: Path) -> TraceIdentity:
 def head_of(path: Path) -> TraceIdentity | None:
     """Find process id and rank at the beginning of a file; None if they do not stand there.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read.
+    - Raises InputError if it cannot be read.
     """
     head = read_head(path)
     if (host := _HOST_PROCESS.match(head)) is not None:
@@ -307,10 +287,7 @@ def head_of(path: Path) -> TraceIdentity | None:
 def glance(path: Path) -> TraceIdentity:
     """Return rank and world size of a device trace as they stand at its beginning; else -1.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read.
+    - Raises InputError if it cannot be read.
     """
     head = read_head(path)
     rank = _DEVICE_RANK.search(head)
@@ -335,21 +312,11 @@ def pair_recordings(
     number in its file name; for a single trace, else 0. Without any host trace, each device trace
     is one rank.
 
-    Parameters
-    ----------
-    force
-        Whether to pair a single host and a single device trace in any case.
-
-    Returns
-    -------
-    list of (host, device, rank)
-        In order of rank; positions in the two lists, -1 for a missing host trace.
-
-    Raises
-    ------
-    PairError
-        If a trace has no partner, two traces have the same rank, or they state different world
-        sizes.
+    - ``force``: Whether to pair a single host and a single device trace in any case.
+    - Returns list of (host, device, rank): In order of rank; positions in the two lists, -1 for a
+      missing host trace.
+    - Raises PairError if a trace has no partner, two traces have the same rank, or they state
+      different world sizes.
     """
     devices = with_ranks(devices)
     _refuse_same_rank(devices)

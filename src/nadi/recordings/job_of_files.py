@@ -66,17 +66,11 @@ _LEAST = 0.1  # the quantile that counts as the least
 def recording_cost(job: Job, observed: Sequence[Trace] = ()) -> pl.DataFrame:
     """Say by how much recording made steps longer, and other work, if by more than 15 %.
 
-    Parameters
-    ----------
-    observed
-        Traces of the job in whose steps the execution trace observer and the profiler ran at once.
-        What both cost is known at least: an operator takes no longer without them, and so do times
-        between operators inside of one.
-
-    Returns
-    -------
-    polars.DataFrame
-        Issues, as ``schema.ISSUES``; none if the cost is lower, or not known. O(nodes of one rank).
+    - ``observed``: Traces of the job in whose steps the execution trace observer and the profiler
+      ran at once. What both cost is known at least: an operator takes no longer without them, and
+      so do times between operators inside of one.
+    - Returns: Issues, as ``schema.ISSUES``; none if the cost is lower, or not known. O(nodes of one
+      rank).
     """
     lengths = [one.step_lengths for one in job.traces]
     costs = [one.cost for one in lengths if one is not None and one.cost is not None]
@@ -150,10 +144,8 @@ def one_per_rank(devices: Sequence[Trace]) -> tuple[list[Trace], pl.DataFrame]:
     ``rank0_step12.json`` and ``rank0_step13.json`` do, and their times do not overlap. Of the
     lowest rank the last is kept, and of the others the one that begins nearest to it.
 
-    Returns
-    -------
-    traces, issues
-        All traces and no issue if some rank has several traces that do not follow each other.
+    - Returns traces, issues: All traces and no issue if some rank has several traces that do not
+      follow each other.
     """
     by_rank: dict[int, list[Trace]] = defaultdict(list)
     for trace, ranked in zip(devices, with_ranks(list(map(recording_of, devices))), strict=True):
@@ -221,10 +213,8 @@ def split_ranks(path: Path, trace: Trace) -> list[Trace]:
     of the same text, or to the one whose calls launched two thirds of it. Ranks are the stated
     ones, else the order of the texts or process ids.
 
-    Returns
-    -------
-    list of Trace
-        In order of rank. The trace alone if some device work belongs to no process.
+    - Returns list of Trace: In order of rank. The trace alone if some device work belongs to no
+      process.
     """
     if not (trace.issues["code"] == MERGED).any():
         return [trace]
@@ -438,14 +428,10 @@ def load_ranks(
     Parameters are those of :func:`load_job`, and ``work``, a function of a module: it takes the
     linked trace of a rank with all of its attributes.
 
-    Returns
-    -------
-    job
-        Attributes of its traces stay in the files, and are read again when asked for, if an
-        executor is given or the files are large.
-    list
-        What the work gave for each trace of the job; empty if attributes are in memory, or ranks
-        could not be told apart before they were read.
+    - Returns job: Attributes of its traces stay in the files, and are read again when asked for, if
+      an executor is given or the files are large.
+    - and list: What the work gave for each trace of the job; empty if attributes are in memory, or
+      ranks could not be told apart before they were read.
     """
     files = find_files(list(paths), capture)
     tasks = rank_tasks(files, executor, force=force, tensors=tensors)
@@ -617,10 +603,7 @@ def are_two_recordings(first: Path | str, second: Path | str) -> bool:
     folders if their names have a rank, such as ``rank_0`` and ``rank_1``. A host and a device
     trace are one recording, and so are a trace and the capture of its graphs.
 
-    Raises
-    ------
-    InputError
-        If a path does not exist, or has no trace.
+    - Raises InputError if a path does not exist, or has no trace.
     """
     places = locate(first), locate(second)
     if is_capture(places[0]) != is_capture(places[1]):

@@ -24,18 +24,10 @@ _NAME = re.compile(r"(.*?)\.?(\d+)\.et(?:\.gz)?")
 def find_ranks(path: Path | str) -> list[Path]:
     """Find the .et files of a job, in order of rank.
 
-    Parameters
-    ----------
-    path
-        A folder with files such as ``workload.0.et``, or their prefix ``folder/workload``, as
-        ASTRA-sim takes it.
-
-    Raises
-    ------
-    InputError
-        If no file matches.
-    PairError
-        If the ranks in their names are not 0, 1, 2, ..., each once.
+    - ``path``: A folder with files such as ``workload.0.et``, or their prefix ``folder/workload``,
+      as ASTRA-sim takes it.
+    - Raises InputError if no file matches.
+    - Raises PairError if the ranks in their names are not 0, 1, 2, ..., each once.
     """
     path = Path(path)
     folder, prefix = (path, "") if path.is_dir() else (path.parent, path.name)
@@ -157,12 +149,8 @@ def given_job(
 ) -> Job | Sequence[Trace]:
     """Return a job as it is, or read it if it is given by its path.
 
-    Raises
-    ------
-    InputError
-        As :func:`read_job`.
-    UsageError
-        If it is neither a job, nor traces, nor a path.
+    - Raises InputError as :func:`read_job`.
+    - Raises UsageError if it is neither a job, nor traces, nor a path.
     """
     if isinstance(job, str | Path):
         return read_job(job, progress)

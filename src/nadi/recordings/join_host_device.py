@@ -79,19 +79,10 @@ class DeviceClock(NamedTuple):
 def align_device(device: Trace, log: IssueLog) -> tuple[Trace, Ints]:
     """Correct the clocks of a rank's devices where they contradict launches and waits.
 
-    Parameters
-    ----------
-    device
-        A Kineto trace as read.
-    log
-        Records what was corrected.
-
-    Returns
-    -------
-    Trace
-        The same, or with the times of device work moved, in order of start.
-    int64, shape (nodes,)
-        The launch calls of its nodes, as of ``launcher_rows``.
+    - ``device``: A Kineto trace as read.
+    - ``log``: Records what was corrected.
+    - Returns Trace: The same, or with the times of device work moved, in order of start.
+    - and int64, shape (nodes,): The launch calls of its nodes, as of ``launcher_rows``.
     """
     launcher = launcher_rows(device)
     clocks = [clock for clock in bound_device_clocks(device, launcher) if clock.shift]
@@ -119,18 +110,10 @@ def align_device(device: Trace, log: IssueLog) -> tuple[Trace, Ints]:
 def bound_device_clocks(device: Trace, launcher: Ints) -> list[DeviceClock]:
     """Measure by how much device work seems to be late for waits, and early for launches.
 
-    Parameters
-    ----------
-    device
-        A Kineto trace as read, or a linked trace.
-    launcher
-        int64, shape (nodes,), from
-        :func:`nadi.recordings.dependencies.device_calls.launcher_rows`.
-
-    Returns
-    -------
-    list of DeviceClock
-        One per device with launched work. O(nodes + calls * streams).
+    - ``device``: A Kineto trace as read, or a linked trace.
+    - ``launcher``: int64, shape (nodes,), from
+      :func:`nadi.recordings.dependencies.device_calls.launcher_rows`.
+    - Returns list of DeviceClock: One per device with launched work. O(nodes + calls * streams).
     """
     rows = np.flatnonzero(device.category_mask(*DEVICE_WORK) & (launcher >= 0))
     number, start = device.column("device"), device.column("start")

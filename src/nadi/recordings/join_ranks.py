@@ -185,12 +185,8 @@ def _regrouped(trace: Trace, group: Ints) -> Trace:
 def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
     """Apply to a rank what linking the communication of all ranks found: groups and a shift.
 
-    Parameters
-    ----------
-    group
-        The group of each of its communication operations, in the order of its nodes.
-    shift
-        Nanoseconds to add to its times.
+    - ``group``: The group of each of its communication operations, in the order of its nodes.
+    - ``shift``: Nanoseconds to add to its times.
     """
     rows = np.flatnonzero(trace.nodes["kind"].is_in(COMMUNICATION_KINDS).to_numpy())
     column = trace.column("group").copy()

@@ -36,21 +36,12 @@ def read_what_is_needed(
     Such a file is read as a whole only if arguments of its events are needed. What does not fit
     into memory is not read, and the issues of the trace say so.
 
-    Parameters
-    ----------
-    operators
-        Whether events of hosts are needed that are neither annotations nor calls which launch.
-    arguments
-        Whether arguments of events are needed, or events that are no operations.
-    launches
-        Whether calls are needed that launch work.
-    at_once
-        How many files are read at the same time.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
+    - ``operators``: Whether events of hosts are needed that are neither annotations nor calls which
+      launch.
+    - ``arguments``: Whether arguments of events are needed, or events that are no operations.
+    - ``launches``: Whether calls are needed that launch work.
+    - ``at_once``: How many files are read at the same time.
+    - Raises InputError if it cannot be read.
     """
     content = content_of(file)
     if content < _LARGE or not _is_kineto_object(file):
@@ -65,10 +56,7 @@ def read_what_is_needed(
 def check_room(paths: Sequence[Path | str]) -> None:
     """Check that a job can be linked as a whole, as far as the size of its files tells.
 
-    Raises
-    ------
-    InputError
-        If memory is too small.
+    - Raises InputError if memory is too small.
     """
     sizes = [content_of(file) for file in find_files(list(paths)).devices]
     needed = sum(sizes) * _LINKED

@@ -59,10 +59,7 @@ class RankMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_rank_map(folder: Path) -> RankMap | None:
     """Read the map of a folder; None if it has none.
 
-    Raises
-    ------
-    FormatError
-        If it is not one that this Nadi reads.
+    - Raises FormatError if it is not one that this Nadi reads.
     """
     path = folder / RANK_MAP
     if not path.is_file():
@@ -78,18 +75,10 @@ def job_of_ranks(
 
     Of each trace only what runs on the device is left (:func:`device_part`).
 
-    Returns
-    -------
-    Job or list of Trace
-        With ``rank_groups``, if the groups of each family have one size and share no rank; else
-        the trace of each rank, with its own groups.
-
-    Raises
-    ------
-    PairError
-        If some ranks have no trace.
-    InputError
-        If a trace cannot be read, or does not fit the map.
+    - Returns Job or list of Trace: With ``rank_groups``, if the groups of each family have one size
+      and share no rank; else the trace of each rank, with its own groups.
+    - Raises PairError if some ranks have no trace.
+    - Raises InputError if a trace cannot be read, or does not fit the map.
     """
     known = found.known
     if not known.all():

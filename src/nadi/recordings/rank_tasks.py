@@ -109,10 +109,7 @@ def _worked(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_R
 def link_rank(task: RankTask, progress: Callable[[str], None] = lambda _: None) -> Trace:
     """Read and link the files of a rank; the traces that were read are released on return.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be read, or they are not of one rank.
+    - Raises InputError if a file cannot be read, or they are not of one rank.
     """
     *hosts, device = _read_sources(task, progress)
     rank = task.rank

@@ -52,13 +52,9 @@ def serving_step(name: str) -> ServingStep | None:
 def replay_mark(size: int, part: int) -> str:
     """Return an annotation for the launch of a graph in a recording whose engine writes none.
 
-    Parameters
-    ----------
-    size
-        Tokens that it was captured for; -1 if they are not known.
-    part
-        Which of the graphs of a model it is, from 1; 0 if the whole model is one graph, as engines
-        capture it for steps that only decode.
+    - ``size``: Tokens that it was captured for; -1 if they are not known.
+    - ``part``: Which of the graphs of a model it is, from 1; 0 if the whole model is one graph, as
+      engines capture it for steps that only decode.
     """
     said = f"{size} tokens" if size >= 0 else "unknown size"
     return f"graph replay: {f'part {part}' if part else 'decode'} of {said}"

@@ -41,10 +41,7 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
     if less than half of the marked step lies in it. So do the Python frames of the call that sets
     the mark, of which nothing is wrong. O(nodes).
 
-    Returns
-    -------
-    Trace
-        The same one if no step was marked like this.
+    - Returns: The same one if no step was marked like this.
     """
     thread, start = device.column("thread"), device.column("start")
     end = start + device.column("duration")

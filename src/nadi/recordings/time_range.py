@@ -9,10 +9,7 @@ from nadi.units import parse_ns
 def time_range(window: str) -> tuple[int, int]:
     """Read a time range such as ``120ms:180ms``: its two times in ns.
 
-    Raises
-    ------
-    UsageError
-        If it is none.
+    - Raises UsageError if it is none.
     """
     begin, colon, end = str(window).partition(":")
     try:

@@ -34,26 +34,13 @@ def load_window(
     Each file is looked through twice, with one piece of it in memory at a time. Operations that lie
     partly in the range are read too, as is what it launches on devices.
 
-    Parameters
-    ----------
-    step
-        Number of a step that is marked by ``ProfilerStep``.
-    window
-        Two times since the first operation, such as ``120ms:180ms``.
-    capture
-        As of :func:`nadi.recordings.job_of_files.load_recordings`.
-
-    Returns
-    -------
-    Job, list of ReadRank
-        As :func:`nadi.recordings.job_of_files.load_recordings`, of a part of the events.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read.
-    UsageError
-        If the time range cannot be read, or no step is marked.
+    - ``step``: Number of a step that is marked by ``ProfilerStep``.
+    - ``window``: Two times since the first operation, such as ``120ms:180ms``.
+    - ``capture``: As of :func:`nadi.recordings.job_of_files.load_recordings`.
+    - Returns Job, list of ReadRank: As :func:`nadi.recordings.job_of_files.load_recordings`, of a
+      part of the events.
+    - Raises InputError if a file cannot be read.
+    - Raises UsageError if the time range cannot be read, or no step is marked.
     """
     found = find_files(list(paths), capture)
     files = found.devices

@@ -120,17 +120,10 @@ def priced_steps(
 ) -> tuple[RecordedStep, ...]:  # fmt: skip
     """Price recorded steps as a server's.
 
-    Parameters
-    ----------
-    before
-        Tokens before each request that generates, where the recording does not state them.
-    graphs
-        Whether they are padded to the sizes of CUDA graphs.
-
-    Raises
-    ------
-    UsageError
-        If one takes a thousand times its price, or a thousandth of it.
+    - ``before``: Tokens before each request that generates, where the recording does not state
+      them.
+    - ``graphs``: Whether they are padded to the sizes of CUDA graphs.
+    - Raises UsageError if one takes a thousand times its price, or a thousandth of it.
     """
 
     def priced(step: RecordedStep) -> RecordedStep:

@@ -428,16 +428,9 @@ def _look(engines: Engines, i: int) -> None:
 def serve_requests(engines: Engines) -> int:
     """Serve all requests.
 
-    Parameters
-    ----------
-    engines
-        As set up; changed. Requests get their times, instances their sums.
-
-    Returns
-    -------
-    int
-        How many requests are left, because none of them can go on: 0 if all are done.
-        O(steps * (running requests + instances) + blocks).
+    - ``engines``: As set up; changed. Requests get their times, instances their sums.
+    - Returns: How many requests are left, because none of them can go on: 0 if all are done.
+      O(steps * (running requests + instances) + blocks).
     """
     engines = borrowed(engines)
     wake, num_requests = engines.wake, engines.requests.shape[0]

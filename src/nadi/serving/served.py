@@ -130,10 +130,7 @@ def drawn_requests(setup: ServerSetup, seed: int) -> Requests:
     With a rate, sessions come at it divided by their turns. With a closed loop, each place has one
     request (or session) after the other.
 
-    Returns
-    -------
-    Requests
-        In the order of sessions, each turn after the one before it. O(requests).
+    - Returns: In the order of sessions, each turn after the one before it. O(requests).
     """
     random = np.random.default_rng(seed)
     turns = setup.turns

@@ -259,10 +259,7 @@ _CUTTABLE = {kind.name.lower(): kind for kind in CUTTABLE}
 def given_changes(changes: str | Change | Iterable[str | Change]) -> list[Change]:
     """Return changes as values, of which one or each is a value, or a text of one.
 
-    Raises
-    ------
-    UsageError
-        If one is neither, or no valid change.
+    - Raises UsageError if one is neither, or no valid change.
     """
     several = changes if isinstance(changes, list | tuple) else [changes]
     return [parse_change(one) if isinstance(one, str) else _value(one) for one in several]

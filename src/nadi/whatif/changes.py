@@ -417,10 +417,8 @@ def _transfers(graph: EventGraph) -> Ints:
     That is the way from the meeting of the ranks. Where a rank does not wait for others, or
     they are not here, it is the longest stretch of its own time; of equal ones the first.
 
-    Returns
-    -------
-    int64, ascending
-        One edge of each operation, and one to each thread that continues before its end.
+    - Returns int64, ascending: One edge of each operation, and one to each thread that continues
+      before its end.
     """
     early = returns_early(graph)
     edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & ~early)

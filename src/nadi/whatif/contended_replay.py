@@ -40,12 +40,9 @@ class SlowedKernels(NamedTuple):
     def lengths(self, time: Ints, begin: Ints, work: Floats, length: Ints) -> Ints:
         """Return how long kernels take that begin at given times; ns.
 
-        Parameters
-        ----------
-        time
-            int64 ns, shape (vertices,): when communication runs.
-        begin, work, length
-            When each kernel begins, its time without communication, and a first guess.
+        - ``time``: int64 ns, shape (vertices,): when communication runs.
+        - ``begin``, ``work``, ``length``: When each kernel begins, its time without communication,
+          and a first guess.
         """
         for _ in range(_MOST_STEPS):
             lost = self.slowed * self.beside(time, begin, begin + length)
@@ -75,22 +72,12 @@ def contended(
     overlap. The replay says what overlaps, and is repeated until that stays the same, eight times
     at most.
 
-    Parameters
-    ----------
-    before
-        The job as measured, whose times contain the overlap of its replay.
-    after
-        The same job after changes.
-    since
-        ns since the origin of the job: kernels that began before stay.
-    unknown
-        The ratio of kernels whose ratio is not known.
-
-    Returns
-    -------
-    EventGraph
-        ``after`` itself where nothing overlaps otherwise than before. O(vertices + edges) for
-        each replay; O(traces) if the recording tells of no ratio.
+    - ``before``: The job as measured, whose times contain the overlap of its replay.
+    - ``after``: The same job after changes.
+    - ``since``: ns since the origin of the job: kernels that began before stay.
+    - ``unknown``: The ratio of kernels whose ratio is not known.
+    - Returns: ``after`` itself where nothing overlaps otherwise than before. O(vertices + edges)
+      for each replay; O(traces) if the recording tells of no ratio.
     """
     edges = _edges(after, since, unknown) if after is not before else None
     if edges is None:
@@ -157,10 +144,7 @@ def _weights(graph: EventGraph, edges: _Edges) -> Ints:
 def unknown_beside_ns(graph: EventGraph, since: int, end: int) -> int:
     """Return the time beside communication of kernels whose ratio is unknown; ns.
 
-    Parameters
-    ----------
-    since, end
-        ns since the origin of the job: of kernels that begin between.
+    - ``since``, ``end``: ns since the origin of the job: of kernels that begin between.
     """
     edges = _edges(graph, since, PUBLISHED[2])
     if edges is None:

@@ -36,15 +36,8 @@ def with_typical_steps(graph: EventGraph, steps: Sequence[Window]) -> EventGraph
     Times are compared over the steps by the names at both ends and by their order. Those that do
     not occur as often in each step stay as recorded.
 
-    Parameters
-    ----------
-    steps
-        Those of one window.
-
-    Returns
-    -------
-    EventGraph
-        The graph itself with fewer than three steps. O(edges log edges).
+    - ``steps``: Those of one window.
+    - Returns: The graph itself with fewer than three steps. O(edges log edges).
     """
     if len(steps) < FEWEST_STEPS:
         return graph
@@ -81,10 +74,7 @@ def without_recording_costs(graph: EventGraph, steps: Sequence[Window]) -> Event
     recording states, divided by its operators. The recorder works before an operator begins and
     after it has ended, so the time is taken from what lies between operators, as far as it goes.
 
-    Returns
-    -------
-    EventGraph
-        The graph itself if no rank states what recording costs. O(edges).
+    - Returns: The graph itself if no rank states what recording costs. O(edges).
     """
     op, kind = graph.num_ops, graph.edge_kind
     ends = np.stack([graph.destinations, graph.in_src])
@@ -193,21 +183,11 @@ def interval_of(
 ) -> Interval:
     """Return the interval of the length of a window after a change.
 
-    Parameters
-    ----------
-    graph
-        The job as measured.
-    replay
-        The replay of the changed graph.
-    change
-        Applies the change to another graph of the job.
-    level
-        How often the interval should contain the truth, between 0 and 1.
-
-    Returns
-    -------
-    Interval
-        O(vertices + edges): the change is applied and replayed up to three times more.
+    - ``graph``: The job as measured.
+    - ``replay``: The replay of the changed graph.
+    - ``change``: Applies the change to another graph of the job.
+    - ``level``: How often the interval should contain the truth, between 0 and 1.
+    - Returns: O(vertices + edges): the change is applied and replayed up to three times more.
     """
     measured = window.length(graph.time)
     gain = measured - window.length(replay.time)
@@ -279,16 +259,11 @@ def _spread(
 ) -> tuple[float, float]:
     """Return how much smaller and how much larger a gain or loss may be; ns.
 
-    Parameters
-    ----------
-    time, measured
-        The gain or loss, and the measured time; ns.
-    extent
-        What the change shortens or lengthens.
-    of_steps
-        The sum of the squares of deviations of the shares of steps, and the number of steps.
-    quantile
-        How many standard deviations each side has.
+    - ``time``, ``measured``: The gain or loss, and the measured time; ns.
+    - ``extent``: What the change shortens or lengthens.
+    - ``of_steps``: The sum of the squares of deviations of the shares of steps, and the number of
+      steps.
+    - ``quantile``: How many standard deviations each side has.
     """
     if not extent.total or not measured:
         return 0.0, 0.0

@@ -83,10 +83,8 @@ def _written(expression: str, *, one_word: bool = False) -> str:
 def select(graph: EventGraph, selection: Selection) -> Bools:
     """Find the operations of a selection; bool, shape (ops,). O(ops).
 
-    Raises
-    ------
-    UsageError
-        If no operation meets all conditions; for a name, the message suggests similar ones.
+    - Raises UsageError if no operation meets all conditions; for a name, the message suggests
+      similar ones.
     """
     unknown = [kind for kind in selection.kinds if kind not in KINDS]
     if unknown:
@@ -159,10 +157,7 @@ def outermost(graph: EventGraph, chosen: Bools) -> Ints:
 def within(graph: EventGraph, selection: Selection) -> Bools:
     """Return what the condition ``in=`` names, with all that runs in it; bool, shape (ops,).
 
-    Raises
-    ------
-    UsageError
-        If nothing has such a name.
+    - Raises UsageError if nothing has such a name.
     """
     parts = selected_modules(graph, selection)
     if parts and parts.is_whole:
@@ -262,10 +257,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
 def compile_expression(expression: str) -> re.Pattern[str]:
     """Compile a regular expression.
 
-    Raises
-    ------
-    ValueError
-        If it is none.
+    - Raises ValueError if it is none.
     """
     try:
         with warnings.catch_warnings(

@@ -41,14 +41,9 @@ def part_rows(trace: Trace, ops: Ints, chosen: Bools) -> Bools:
     time in chosen ones; records of synchronization of chosen calls; and the annotations of a device
     that contain chosen work. All rows, if all operations are chosen. O(nodes * depth).
 
-    Parameters
-    ----------
-    trace
-        A linked trace.
-    ops
-        int64: the rows of its operations.
-    chosen
-        bool, shape (ops,).
+    - ``trace``: A linked trace.
+    - ``ops``: int64: the rows of its operations.
+    - ``chosen``: bool, shape (ops,).
     """
     if chosen.all():
         return np.ones(trace.nodes.height, dtype=np.bool_)
@@ -89,12 +84,8 @@ def sub_trace(trace: Trace, kept: Bools, order: Ints | None = None) -> Trace:
     A parent is the nearest one that is kept. Dependencies between kept rows stay. The positions of
     events keep their order. O(nodes * depth + attributes).
 
-    Parameters
-    ----------
-    kept
-        bool, shape (nodes,).
-    order
-        int64: the kept rows in their new order; by default the same order.
+    - ``kept``: bool, shape (nodes,).
+    - ``order``: int64: the kept rows in their new order; by default the same order.
     """
     rows = np.flatnonzero(kept) if order is None else order
     if order is None and kept.all():
@@ -124,12 +115,8 @@ def part_of_host(host: Trace, ids: Ints, linked_ids: Ints) -> Trace:
     Nodes without a counterpart in the device trace are in it if the nearest node around them that
     has one is. O(nodes * depth).
 
-    Parameters
-    ----------
-    ids
-        int64: ids of the operations of the part.
-    linked_ids
-        int64: ids of all nodes that the device trace has too.
+    - ``ids``: int64: ids of the operations of the part.
+    - ``linked_ids``: int64: ids of all nodes that the device trace has too.
     """
     own, parent = host.column("id"), host.column("parent")
     kept, has_time = np.isin(own, ids), np.isin(own, linked_ids)
@@ -144,12 +131,8 @@ def part_of_device(device: Trace, events: Ints, start: Ints) -> Trace:
     Of the events that are no nodes, names of processes and threads stay, arrows between kept
     nodes, and what lies in the time of the part. O(nodes log nodes + events).
 
-    Parameters
-    ----------
-    events
-        int64: positions of the events of the part.
-    start
-        int64 ns, of the shape of ``events``: their starts.
+    - ``events``: int64: positions of the events of the part.
+    - ``start``: int64 ns, of the shape of ``events``: their starts.
     """
     order = np.argsort(events)
     own = device.column("event")
@@ -218,12 +201,8 @@ def renumbered(trace: Trace, ranks: Sequence[int]) -> Trace:
 
     Ranks that are not among them keep their number as peers.
 
-    Parameters
-    ----------
-    trace
-        One of the ranks, linked.
-    ranks
-        The ranks of the job, ascending.
+    - ``trace``: One of the ranks, linked.
+    - ``ranks``: The ranks of the job, ascending.
     """
     place = {rank: position for position, rank in enumerate(ranks)}
     members = [

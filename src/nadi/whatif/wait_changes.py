@@ -62,10 +62,7 @@ class ScaleWait:
 def selected_waits(graph: EventGraph, selection: Selection) -> ThreadWaits:
     """Find the waits of a selection.
 
-    Raises
-    ------
-    UsageError
-        If the names or conditions fit no operation.
+    - Raises UsageError if the names or conditions fit no operation.
     """
     waits = thread_waits(graph)
     found = np.ones(waits.edge.size, dtype=np.bool_)

@@ -103,11 +103,8 @@ def weighted_edges(
 def join_hta_edges(moments: Moments, *lists: EdgeList) -> EdgeList:
     """E2, E3: concatenate edges; an edge added twice keeps its first position and its last data.
 
-    Raises
-    ------
-    InputError
-        If work of a stream waits for an event of the same stream, for which HTA's rules
-        define no result.
+    - Raises InputError if work of a stream waits for an event of the same stream, for which HTA's
+      rules define no result.
     """
     every = EdgeList(*(
         np.concatenate([getattr(part, name) for part in lists])
@@ -188,10 +185,7 @@ class _Launches:
 def _launches(events: pl.DataFrame, name: str) -> _Launches:
     """G3: find the launches and the lengths of the queues.
 
-    Raises
-    ------
-    InputError
-        If there are none (R4).
+    - Raises InputError if there are none (R4).
     """
     calls = events.filter(pl.col("name").is_in(hta_calls("launches")) & (pl.col("partner") > 0))
     pairs = calls.join(
@@ -281,21 +275,12 @@ def hta_device_edges(
 ) -> EdgeList:
     """Return the edges of device work in the order in which HTA adds them.
 
-    Parameters
-    ----------
-    moments
-        Of the events in the window.
-    events
-        Those of the whole trace, which the queues are counted over.
-    name
-        Of the trace, for messages.
-    zero_weight_launch_edges
-        Also add an edge from the launch to work that the launch did not delay.
-
-    Raises
-    ------
-    InputError
-        If nothing was launched.
+    - ``moments``: Of the events in the window.
+    - ``events``: Those of the whole trace, which the queues are counted over.
+    - ``name``: Of the trace, for messages.
+    - ``zero_weight_launch_edges``: Also add an edge from the launch to work that the launch did not
+      delay.
+    - Raises InputError if nothing was launched.
     """
     work = _in_order(moments, _launches(events, name))
     source = np.full(work.row.size, -1, dtype=np.int64)  # G2: what each waits for besides

@@ -51,20 +51,12 @@ _NUMBER = re.compile(r"\d+")
 def clip_events(events: pl.DataFrame, annotation: str, instance: Instance) -> pl.DataFrame:
     """Return the events of the chosen instances of an annotation, in order of their index.
 
-    Parameters
-    ----------
-    events
-        As :func:`nadi.analyses.hta.recorded_fields.parse_events` gives them.
-    annotation
-        Text that the name contains; an empty text selects the whole trace.
-    instance
-        Number of the instance among the events with such a name, from 0; or the first and
-        the last of several, both included.
-
-    Raises
-    ------
-    UsageError
-        If the annotation or instance does not exist; the message lists existing ones.
+    - ``events``: As :func:`nadi.analyses.hta.recorded_fields.parse_events` gives them.
+    - ``annotation``: Text that the name contains; an empty text selects the whole trace.
+    - ``instance``: Number of the instance among the events with such a name, from 0; or the first
+      and the last of several, both included.
+    - Raises UsageError if the annotation or instance does not exist; the message lists existing
+      ones.
     """
     begin, end = _window(events, annotation, instance)
     stream = events["stream"].to_numpy()
@@ -577,11 +569,8 @@ def _walk(moments: Moments) -> _Walk:
 def _match_brackets(is_open: Bools) -> tuple[Ints, Ints]:
     """Match opening and closing brackets in a balanced sequence.
 
-    Returns
-    -------
-    int64 and int64, shape (brackets,)
-        For each closing bracket the one that it closes, and for each opening one the
-        innermost open one before it, or -1. O(brackets log brackets).
+    - Returns int64 and int64, shape (brackets,): For each closing bracket the one that it closes,
+      and for each opening one the innermost open one before it, or -1. O(brackets log brackets).
     """
     size = is_open.size
     depth = np.cumsum(np.where(is_open, 1, -1)) + ~is_open  # of the pair, from 1

@@ -53,22 +53,15 @@ def longest_path(
     in order, then each as soon as its last predecessor is done. Of several predecessors
     with the same distance the first is taken, of several last vertices too.
 
-    Parameters
-    ----------
-    in_ptr, in_src, in_weight
-        int64, shapes (vertices + 1,), (edges,), (edges,): the edges that enter each vertex.
-    out_ptr, out_dst
-        int64, shapes (vertices + 1,), (edges,): the edges that leave each.
-    distance
-        int64, shape (vertices,), filled: length of the longest path to each, at least 0.
-    before
-        int64, shape (vertices,), filled: the vertex before on that path; itself for its first.
-
-    Returns
-    -------
-    int
-        Last vertex of the longest path; of a graph with a cycle -1 less a vertex that lies on
-        one. O(vertices + edges).
+    - ``in_ptr``, ``in_src``, ``in_weight``: int64, shapes (vertices + 1,), (edges,), (edges,): the
+      edges that enter each vertex.
+    - ``out_ptr``, ``out_dst``: int64, shapes (vertices + 1,), (edges,): the edges that leave each.
+    - ``distance``: int64, shape (vertices,), filled: length of the longest path to each, at least
+      0.
+    - ``before``: int64, shape (vertices,), filled: the vertex before on that path; itself for its
+      first.
+    - Returns: Last vertex of the longest path; of a graph with a cycle -1 less a vertex that lies
+      on one. O(vertices + edges).
     """
     num_vertices = distance.size
     queue = np.empty(num_vertices, dtype=np.int64)

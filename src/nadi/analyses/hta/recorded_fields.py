@@ -70,10 +70,7 @@ _event_decoder = msgspec.json.Decoder(_Event)
 def read_recorded(trace: Trace) -> Recorded:
     """Read the events of a trace, linked or as read from its file. O(events log events).
 
-    Raises
-    ------
-    InputError
-        If the trace has no events: it does not come from a device trace.
+    - Raises InputError if the trace has no events: it does not come from a device trace.
     """
     rows = np.flatnonzero(trace.column("event") >= 0)
     if rows.size == 0:
@@ -272,26 +269,13 @@ def parse_events(
 ) -> pl.DataFrame:
     """Return the events of one rank of a job in HTA's order.
 
-    Parameters
-    ----------
-    traces
-        All ranks: they share the origin of time, and the decision whether to drop a step.
-    at
-        Position of the rank's trace among them.
-    include_last_step
-        Keep the last step, which HTA drops if there are several.
-
-    Returns
-    -------
-    DataFrame
-        The columns of ``recorded.EVENTS``, start since the earliest event of any rank,
-        and ``partner``: HTA's ``index_correlation``, the index of the other side of a
-        launch; 0 if that was not recorded, -1 for an event without a correlation.
-
-    Raises
-    ------
-    InputError
-        If a trace has no events.
+    - ``traces``: All ranks: they share the origin of time, and the decision whether to drop a step.
+    - ``at``: Position of the rank's trace among them.
+    - ``include_last_step``: Keep the last step, which HTA drops if there are several.
+    - Returns: The columns of ``recorded.EVENTS``, start since the earliest event of any rank, and
+      ``partner``: HTA's ``index_correlation``, the index of the other side of a launch; 0 if that
+      was not recorded, -1 for an event without a correlation.
+    - Raises InputError if a trace has no events.
     """
     recorded = [read_recorded(trace) for trace in traces]
     tables = [_rounded(one) for one in recorded]

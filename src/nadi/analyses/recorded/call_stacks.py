@@ -61,12 +61,8 @@ def self_times(events: RankEvents, rows: Ints, above: Ints) -> Ints:
     A call that outlives the one around it counts there for the time that both take, and for the
     rest in the one around that.
 
-    Parameters
-    ----------
-    rows
-        int64, shape (calls,): the rows of the calls.
-    above
-        int64, shape (events,): the row of the call around each event, or -1.
+    - ``rows``: int64, shape (calls,): the rows of the calls.
+    - ``above``: int64, shape (events,): the row of the call around each event, or -1.
     """
     left, end = events.column("duration").copy(), events.end
     nested, around, since = rows, above[rows], events.column("start")[rows]
@@ -170,10 +166,7 @@ def describe_flame(ranks: Iterable[RankEvents], between: tuple[int, int]) -> lis
 
     Steps count as one call. Paths with less than 0.02 % of the time are left out.
 
-    Returns
-    -------
-    list of dict
-        A :class:`Frame` each, after the one around it, the longest first.
+    - Returns list of dict: A :class:`Frame` each, after the one around it, the longest first.
     """
     known: dict[tuple[int, str], int] = {}
     parents: list[int] = []
@@ -250,19 +243,11 @@ def compared_frames(
 ) -> list[tuple[Frame, Frame]]:
     """Put the sums of two recordings by path into each other: the frames of a difference.
 
-    Parameters
-    ----------
-    rows
-        The calls or modules of a comparison (:class:`nadi.bottlenecks.ComparedRuns`): times
-        without nested ones, per step.
-    key, separator
-        The column of the paths, and what stands between the names of a path.
-
-    Returns
-    -------
-    list of tuple
-        Each frame before and after, in ns rounded; after the one around it, the longest first.
-        Paths with less than 0.02 % of the time of both recordings are left out.
+    - ``rows``: The calls or modules of a comparison (:class:`nadi.bottlenecks.ComparedRuns`): times
+      without nested ones, per step.
+    - ``key``, ``separator``: The column of the paths, and what stands between the names of a path.
+    - Returns list of tuple: Each frame before and after, in ns rounded; after the one around it,
+      the longest first. Paths with less than 0.02 % of the time of both recordings are left out.
     """
     number = {row[key]: i for i, row in enumerate(rows)}
     paths = list(number)

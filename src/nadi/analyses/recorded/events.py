@@ -143,12 +143,8 @@ class _AllRanks(Protocol[_P]):
 def per_rank(*needs: str, uses: tuple[str, ...] = ()) -> Callable[[_OneRank[_P]], _AllRanks[_P]]:
     """Make an analysis of one rank one of a job, in whose table each rank's rows come together.
 
-    Parameters
-    ----------
-    needs
-        What a recording must have, by the names in :data:`NEEDS`.
-    uses
-        What the analysis takes into account where a recording has it.
+    - ``needs``: What a recording must have, by the names in :data:`NEEDS`.
+    - ``uses``: What the analysis takes into account where a recording has it.
     """
 
     def decorate(analysis: _OneRank[_P]) -> _AllRanks[_P]:
@@ -172,10 +168,7 @@ def per_rank(*needs: str, uses: tuple[str, ...] = ()) -> Callable[[_OneRank[_P]]
 def require(events: RankEvents, *needs: str) -> None:
     """Check that a recording has what an analysis needs.
 
-    Raises
-    ------
-    InputError
-        If not: what it lacks, and how to record it.
+    - Raises InputError if not: what it lacks, and how to record it.
     """
     if why := missing(events, needs):
         raise InputError(trace_name(events.trace), *why)

@@ -27,15 +27,8 @@ def is_communication(name: str) -> bool:
 def kernel_type_codes(name: pl.Series, category: pl.Series) -> Ints:
     """Return the type of device work, as its position in ``KERNEL_TYPES``.
 
-    Parameters
-    ----------
-    name, category
-        Columns of ``schema.NODES``, shape (rows,).
-
-    Returns
-    -------
-    int64, shape (rows,)
-        Each distinct name is looked at once.
+    - ``name``, ``category``: Columns of ``schema.NODES``, shape (rows,).
+    - Returns int64, shape (rows,): Each distinct name is looked at once.
     """
     distinct = name.unique()
     texts = distinct.cast(pl.String)

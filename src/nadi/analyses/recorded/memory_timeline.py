@@ -120,11 +120,8 @@ _OTHERS = "(others)"
 def _blocks(rows: pl.DataFrame) -> pl.DataFrame:
     """List the blocks that a device's allocations make, in any order.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``operator``, ``size_bytes``, ``first`` (the position of the allocation) and ``last`` (that
-        of the next event at its address, which ends it; the number of rows if there is none).
+    - Returns: ``operator``, ``size_bytes``, ``first`` (the position of the allocation) and ``last``
+      (that of the next event at its address, which ends it; the number of rows if there is none).
     """
     known = rows.with_row_index("first").drop_nulls("address")
     following = pl.col("first").shift(-1).over("address").fill_null(rows.height)

@@ -301,10 +301,7 @@ def ordered_nodes(
 ) -> list[_Node]:
     """Return what ends together, in an order in which nothing waits for what comes later.
 
-    Raises
-    ------
-    InputError
-        If operations wait for each other.
+    - Raises InputError if operations wait for each other.
     """
     alone = set(range(len(before))) - {op for one in together for op in one}
     groups = [*together, *((op,) for op in sorted(alone))]

@@ -93,12 +93,9 @@ def operator_times(events: RankEvents, by: str = "name", frames: int = 5) -> pl.
 def describe_operators(ranks: Sequence[RankEvents]) -> dict[str, list[dict[str, Any]]]:
     """Sum the calls of all ranks, without Python functions: what a page shows.
 
-    Returns
-    -------
-    dict
-        ``name``, ``shape`` and ``stack``: the rows of :func:`operator_times` with most self time on
-        the host or on the device, over all ranks; those by shape and by stack are empty if nothing
-        of them is recorded, and all are if no rank has calls.
+    - Returns: ``name``, ``shape`` and ``stack``: the rows of :func:`operator_times` with most self
+      time on the host or on the device, over all ranks; those by shape and by stack are empty if
+      nothing of them is recorded, and all are if no rank has calls.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for by in _BY:

@@ -21,13 +21,10 @@ from nadi.trace.trace import Job
 def device_activity(events: RankEvents) -> pl.DataFrame:
     """Tell when a rank's devices run work, and when communication without computation.
 
-    Returns
-    -------
-    polars.DataFrame
-        Ordered by kind and time: ``kind`` (``device busy``; ``exposed communication``, if there is
-        communication), ``time_ns`` since the rank's first event, ``percent`` (100 or 0) from then
-        on. Sums over time are ``busy_ns`` and ``exposed_communication_ns`` of
-        :func:`nadi.analyses.temporal_breakdown`. O(device work log device work).
+    - Returns: Ordered by kind and time: ``kind`` (``device busy``; ``exposed communication``, if
+      there is communication), ``time_ns`` since the rank's first event, ``percent`` (100 or 0) from
+      then on. Sums over time are ``busy_ns`` and ``exposed_communication_ns`` of
+      :func:`nadi.analyses.temporal_breakdown`. O(device work log device work).
     """
     start, end = events.column("start"), events.end
     times = np.unique(np.concatenate([start[events.work], end[events.work]]))

@@ -193,10 +193,7 @@ def _frames(figures: Figures) -> str:
 def frames_html(sets: Mapping[str, Sequence[tuple[Frame, ...]]]) -> str:
     """Write flame graphs and their tables, one at a time; empty if none has two frames.
 
-    Parameters
-    ----------
-    sets
-        Frames by what they are (``calls``, ``modules``): of one recording, or each of two.
+    - ``sets``: Frames by what they are (``calls``, ``modules``): of one recording, or each of two.
     """
     sets = {kind: frames for kind, frames in sets.items() if len(frames) > 1}
     if not sets:

@@ -30,10 +30,7 @@ def table_of_job(job: Job) -> OperationTable:
     mostly enter before that, from its begin. Collectives of some ranks are part of what they
     compute. Steps with another number of collectives than most are left out.
 
-    Raises
-    ------
-    InputError
-        If no steps are found, or no collective of all ranks.
+    - Raises InputError if no steps are found, or no collective of all ranks.
     """
     graph = build_graph(job)
     steps = find_steps(graph)

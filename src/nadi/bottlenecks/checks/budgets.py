@@ -71,10 +71,7 @@ class Budget(NamedTuple):
 def parse_budget(text: str) -> Budget:
     """Read a budget such as ``step 3 %``, ``memory peak 200 MiB`` or ``kind=kernel gemm -1ms``.
 
-    Raises
-    ------
-    UsageError
-        If the text is none.
+    - Raises UsageError if the text is none.
     """
     for words in (1, 2):  # an amount is one word, or two: 3% or 3 %
         what, *rest = text.rsplit(maxsplit=words) or [""]

@@ -55,15 +55,9 @@ _PREFIX = r"^(?:cuda|cu|hip)([A-Z])"
 def program_forms(graph: EventGraph, inside: Bools, num_steps: int) -> pl.DataFrame:
     """Count what shows how a program runs, by ``FORMS_OF_PROGRAMS``.
 
-    Parameters
-    ----------
-    inside
-        bool, shape (ops,): what is compared.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``form``, ``count`` and ``ns`` (of threads in it) per step; a row of each. O(operations).
+    - ``inside``: bool, shape (ops,): what is compared.
+    - Returns: ``form``, ``count`` and ``ns`` (of threads in it) per step; a row of each.
+      O(operations).
     """
     rows = []
     for form, expression in FORMS_OF_PROGRAMS.items():
@@ -135,12 +129,8 @@ def speed_of(sides: list[pl.DataFrame], keys: list[str], changed: set[str]) -> f
     the median of its ratios, weighted by time. It counts if there are at least eight names, if
     these are half of all time, and if six tenths of their time lie within 15 % of the factor.
 
-    Parameters
-    ----------
-    sides
-        Tables of before and after, with the keys, ``count`` and ``ns``.
-    changed
-        Names with other shapes; of a path the last name counts.
+    - ``sides``: Tables of before and after, with the keys, ``count`` and ``ns``.
+    - ``changed``: Names with other shapes; of a path the last name counts.
     """
     # in marks are waits, and in frames of Python that wait for the backward on another thread
     last = pl.col(keys[0]).str.split(" > ").list.last()
@@ -379,22 +369,14 @@ def compare_sums(
 ) -> pl.DataFrame:
     """Put sums side by side, the largest change first, with what became of each.
 
-    Parameters
-    ----------
-    sides
-        Tables of before and after, with the keys, ``count``, and each of ``times``.
-    keys
-        Names of columns.
-    times
-        Names of columns, and how many times as long each takes without a change of the program.
-
-    Returns
-    -------
-    polars.DataFrame
-        A row per key of either: the keys, ``count_before``, ``count_after``, ``before_ns`` and
-        ``after_ns`` (with the name of the time before it, but of ``ns``), ``change_ns``,
-        ``machine_ns`` (what the factors explain of it), ``state``: what became of it, as
-        :func:`_state` says.
+    - ``sides``: Tables of before and after, with the keys, ``count``, and each of ``times``.
+    - ``keys``: Names of columns.
+    - ``times``: Names of columns, and how many times as long each takes without a change of the
+      program.
+    - Returns: A row per key of either: the keys, ``count_before``, ``count_after``, ``before_ns``
+      and ``after_ns`` (with the name of the time before it, but of ``ns``), ``change_ns``,
+      ``machine_ns`` (what the factors explain of it), ``state``: what became of it, as
+      :func:`_state` says.
     """
     before, after = sides
     both = before.join(after, on=keys, how="full", suffix="_after", coalesce=True).fill_null(0)
@@ -453,17 +435,10 @@ def path_cause(state: pl.Expr, was: pl.Expr, became: pl.Expr) -> pl.Expr:
     What became of its calls, if that changes their time the same way; else that it moved. Of gaps
     and launches, which are no time of the operation, only the number of calls is a cause.
 
-    Parameters
-    ----------
-    state
-        Of its calls, as :func:`_state` says.
-    was, became
-        How often it runs.
-
-    Returns
-    -------
-    polars.Expr
-        Of a table with ``kind``, ``before_ns``, ``after_ns`` and ``machine_ns``, those of the path.
+    - ``state``: Of its calls, as :func:`_state` says.
+    - ``was``, ``became``: How often it runs.
+    - Returns: Of a table with ``kind``, ``before_ns``, ``after_ns`` and ``machine_ns``, those of
+      the path.
     """
     before, after = pl.col("before_ns"), pl.col("after_ns")
     change = after - before - pl.col("machine_ns")

@@ -73,10 +73,7 @@ class SavedPrediction:
 def prediction_of(saved: SavedSummary) -> SavedPrediction | None:
     """Return the prediction among results that were read; None if they are none.
 
-    Raises
-    ------
-    KeyError, TypeError
-        If values of the results are missing, or of another type.
+    - Raises KeyError, TypeError if values of the results are missing, or of another type.
     """
     data: dict[str, Any] = saved.data
     if saved.kind == "estimate":
@@ -98,10 +95,7 @@ def prediction_of(saved: SavedSummary) -> SavedPrediction | None:
 def read_saved_prediction(path: Path | str) -> SavedPrediction | None:
     """Read a simulation that ``nadi simulate -o FILE.nadi`` wrote; None if the file is none.
 
-    Raises
-    ------
-    InputError
-        If the file is damaged.
+    - Raises InputError if the file is damaged.
     """
     if not is_saved_simulation(path):
         return None
@@ -276,13 +270,9 @@ class ReportInputs(NamedTuple):
 def read_report_inputs(paths: Sequence[str]) -> ReportInputs:
     """Read the results among paths; recordings are left for others to read.
 
-    Raises
-    ------
-    FormatError
-        If results lack values that belong to them.
-    UsageError
-        If several results are of one kind, several are predictions, or some are about a recording
-        while another is given.
+    - Raises FormatError if results lack values that belong to them.
+    - Raises UsageError if several results are of one kind, several are predictions, or some are
+      about a recording while another is given.
     """
     traces: list[str] = []
     found: dict[str, SavedSummary] = {}

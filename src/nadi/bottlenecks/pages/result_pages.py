@@ -58,14 +58,11 @@ from nadi.whatif.what_if_results import WhatIf
 def more_results(run: Run) -> dict[str, Any]:
     """Compute what other commands would find in the same recording.
 
-    Returns
-    -------
-    dict
-        ``waits`` as ``nadi waits --json`` prints it, ``rates`` as ``nadi analyze rates``,
-        ``memory`` with ``peaks`` as ``nadi analyze memory``, ``operators`` as ``nadi analyze
-        operators``; ``roofs`` of the device that the recording names; ``flame`` with ``calls`` and
-        ``modules`` (:mod:`nadi.analyses.recorded.call_stacks`). What was not recorded is left out,
-        or is empty.
+    - Returns: ``waits`` as ``nadi waits --json`` prints it, ``rates`` as ``nadi analyze rates``,
+      ``memory`` with ``peaks`` as ``nadi analyze memory``, ``operators`` as ``nadi analyze
+      operators``; ``roofs`` of the device that the recording names; ``flame`` with ``calls`` and
+      ``modules`` (:mod:`nadi.analyses.recorded.call_stacks`). What was not recorded is left out, or
+      is empty.
     """
     ranks = [events_of(trace) for trace in run.job.traces]
     time, origin = run.graph.time, run.job.origin
@@ -195,17 +192,9 @@ def write_diff_page(
 
     The timeline shows each rank of both, one below the other; steps begin at the same places.
 
-    Parameters
-    ----------
-    names
-        What the recordings are called.
-    beside
-        Results of other commands.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be written.
+    - ``names``: What the recordings are called.
+    - ``beside``: Results of other commands.
+    - Raises InputError if the file cannot be written.
     """
     found = DIFF.data(diff_runs(before, after))
     found |= {"before": names[0], "after": names[1]}
@@ -253,12 +242,8 @@ def write_answers_page(answers: Answers, path: Path, title: str) -> None:
 def write_saved_page(inputs: ReportInputs, path: Path, title: str) -> None:
     """Write the page of results that were saved; only a schedule in them has a timeline.
 
-    Raises
-    ------
-    FormatError
-        If results lack values.
-    InputError
-        If the file cannot be written.
+    - Raises FormatError if results lack values.
+    - Raises InputError if the file cannot be written.
     """
     results = saved_results(inputs)
     timeline = None

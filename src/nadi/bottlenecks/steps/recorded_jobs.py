@@ -43,10 +43,8 @@ class Asked(NamedTuple):
     def parse(cls, changes: str | Sequence[str | Change], system: Path | str) -> Asked:
         """Read changes and a system file, before anything that takes long.
 
-        Raises
-        ------
-        InputError, UsageError
-            If the file cannot be read, the system is not known, or a change is invalid.
+        - Raises InputError, UsageError if the file cannot be read, the system is not known, or a
+          change is invalid.
         """
         described = read_system_file(system) if system else None
         return cls(given_changes(changes), described)
@@ -56,10 +54,8 @@ class Asked(NamedTuple):
     ) -> tuple[list[WhatIf], Prediction | None]:
         """Replay a window after each change, and on the system if there is one.
 
-        Raises
-        ------
-        UsageError
-            If a change matches nothing, or the system does not fit the number of ranks.
+        - Raises UsageError if a change matches nothing, or the system does not fit the number of
+          ranks.
         """
         what_ifs = [what_if(graph, one, window=window) for one in self.changes]
         if self.system is None:

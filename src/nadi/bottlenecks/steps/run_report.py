@@ -263,10 +263,8 @@ def write_results(run: Run, folder: Path) -> list[Path]:
 def check_results_folder(folder: Path, *, overwrite: bool) -> None:
     """Check that :func:`write_results` can write into a folder; writes nothing.
 
-    Raises
-    ------
-    InputError
-        If a file exists already and ``overwrite`` is not given, or cannot be written.
+    - Raises InputError if a file exists already and ``overwrite`` is not given, or cannot be
+      written.
     """
     for name in RESULT_FILES:
         check_target(folder / name, [], overwrite=overwrite)

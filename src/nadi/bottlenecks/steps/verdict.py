@@ -125,18 +125,11 @@ def leading_range(
     Ranges are annotations and modules, but for the marks of steps and communication. Modules of a
     class, which differ by a number at their ends, are one range.
 
-    Parameters
-    ----------
-    most_ns
-        The time of the operation with most of it.
-
-    Returns
-    -------
-    name, ns and segments, or None
-        Of the smallest range that holds half of the range with most time, if that is more than of
-        any operation, and no more than nine tenths of the path; the segments of operations of the
-        host in it. None too if half of its time is its own, as it is an operation then.
-        O(path * depth + ops).
+    - ``most_ns``: The time of the operation with most of it.
+    - Returns name, ns and segments, or None: Of the smallest range that holds half of the range
+      with most time, if that is more than of any operation, and no more than nine tenths of the
+      path; the segments of operations of the host in it. None too if half of its time is its own,
+      as it is an operation then. O(path * depth + ops).
     """
     segments = path.segments.filter(pl.col("kind").is_in(_HOST) & (pl.col("node") >= 0))
     segments = segments.with_columns(ns=pl.col("end") - pl.col("start")).with_row_index("at")
@@ -653,10 +646,8 @@ class Meanwhile(NamedTuple):
 def device_work(graph: EventGraph, window: Window) -> pl.DataFrame:
     """Sum the work of devices in a window by name, as a mean over ranks with a device.
 
-    Returns
-    -------
-    polars.DataFrame
-        name, time (ns), count, end (of the longest, ns), communicates; most time first. O(ops).
+    - Returns: name, time (ns), count, end (of the longest, ns), communicates; most time first.
+      O(ops).
     """
     begin, end = window.start(graph.time), window.end(graph.time)
     ops = np.flatnonzero(graph.gather("category").is_in(DEVICE_WORK).to_numpy())

@@ -39,17 +39,9 @@ def redistribute(waits: WaitColumns, weight: np.ndarray) -> int:
     While A waits for B, and B for C, time counts for A -> B and again for B -> C. An actor is not
     visited twice on one chain.
 
-    Parameters
-    ----------
-    waits
-        The segments.
-    weight
-        int64 ns, shape (pairs,): added to.
-
-    Returns
-    -------
-    int
-        How many waits were followed, nested ones too. O(waits * depth of chains).
+    - ``waits``: The segments.
+    - ``weight``: int64 ns, shape (pairs,): added to.
+    - Returns: How many waits were followed, nested ones too. O(waits * depth of chains).
     """
     waits = borrowed(waits)
     first, start, end = waits.first, waits.start, waits.end

@@ -51,15 +51,9 @@ def stated_waits(
     THREAD``. PyTorch writes ``enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__``,
     whose own time is a wait for the worker processes. O(segments + operations).
 
-    Parameters
-    ----------
-    segments
-        Those of the graph; ``edge`` leads to the operation that a segment's time belongs to.
-
-    Returns
-    -------
-    StatedWaits or None
-        None if no operation states a wait.
+    - ``segments``: Those of the graph; ``edge`` leads to the operation that a segment's time
+      belongs to.
+    - Returns: None if no operation states a wait.
     """
     ranks = np.array(graph.job.ranks, dtype=np.int64)
     loaders, lock_waits = _loaders(graph, ranks), _lock_waits(graph)
@@ -151,10 +145,7 @@ def recorded_segments(replay: Replay) -> RecordedActors:
     ``unexplained``. Locks and data loaders are waited for as
     :func:`nadi.bottlenecks.waiting.recorded_timelines.stated_waits` finds.
 
-    Parameters
-    ----------
-    replay
-        Of the graph as measured.
+    - ``replay``: Of the graph as measured.
     """
     graph = replay.graph
     actors, of_op = _actors(graph)

@@ -44,19 +44,10 @@ class ChainGraph(NamedTuple):
 def spans_of_threads(graph: ChainGraph, first: int, end: int, spans: SpanColumns) -> int:
     """Give the stretches between the boundaries of threads that end at some operations.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    first, end
-        Which operations.
-    spans
-        Filled, as far as there is room.
-
-    Returns
-    -------
-    int
-        How many there are. O(edges).
+    - ``graph``: The graph.
+    - ``first``, ``end``: Which operations.
+    - ``spans``: Filled, as far as there is room.
+    - Returns: How many there are. O(edges).
     """
     graph, spans = borrowed(graph), borrowed(spans)
     num_ops, place = graph.of_op.size, 0
@@ -126,21 +117,12 @@ def divide_spans(
 ) -> int:  # fmt: skip
     """Divide stretches by the edge that determined the moment at which each ends.
 
-    Parameters
-    ----------
-    spans, count
-        The stretches, and how many they are.
-    graph
-        The graph and its replay as measured.
-    unexplained
-        The actor of waits that no edge explains.
-    made, place
-        Filled from ``place`` on, where there are so many segments before, as far as there is room.
-
-    Returns
-    -------
-    int
-        How many segments there are then. O(spans).
+    - ``spans``, ``count``: The stretches, and how many they are.
+    - ``graph``: The graph and its replay as measured.
+    - ``unexplained``: The actor of waits that no edge explains.
+    - ``made``, ``place``: Filled from ``place`` on, where there are so many segments before, as far
+      as there is room.
+    - Returns: How many segments there are then. O(spans).
     """
     spans, graph, made = borrowed(spans), borrowed(graph), borrowed(made)
     num_ops, num_edges = graph.of_op.size, graph.in_src.size

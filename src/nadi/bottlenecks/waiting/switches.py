@@ -106,15 +106,9 @@ def with_switches(found: RecordedActors, events: SwitchEvents, origin: int) -> R
 
     Waits that the recording explains stay as they are. O((segments + events) log events).
 
-    Parameters
-    ----------
-    origin
-        When the recording began, in ns of the clock of ``events``; segments count from it.
-
-    Raises
-    ------
-    InputError
-        If no thread of the recording occurs in ``events``, or not at the same time.
+    - ``origin``: When the recording began, in ns of the clock of ``events``; segments count from
+      it.
+    - Raises InputError if no thread of the recording occurs in ``events``, or not at the same time.
     """
     number_of = {
         int(said[1]): number

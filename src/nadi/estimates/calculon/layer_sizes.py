@@ -267,11 +267,8 @@ def matrix_engine(layers: Sequence[Layer]) -> Bools:
 def distinct(executions: Executions, fields: Sequence[str]) -> tuple[Ints, Executions]:
     """Give the distinct values of some fields of executions.
 
-    Returns
-    -------
-    number, ways
-        Of each execution its way: int64, shape (executions,) or (1,); the ways, whose other
-        fields are those of an execution with these values. O(executions log executions).
+    - Returns number, ways: Of each execution its way: int64, shape (executions,) or (1,); the ways,
+      whose other fields are those of an execution with these values. O(executions log executions).
     """
     number, first = distinct_rows(executions, fields, ())
     return number, executions.part(first)
@@ -282,11 +279,9 @@ def distinct_rows(
 ) -> tuple[Ints, Ints]:
     """Give the distinct values of some fields of executions, and of other columns of them.
 
-    Returns
-    -------
-    number, first
-        Of each execution its way: int64, shape (executions,) or (1,); of each way the row of an
-        execution with these values: int64, shape (ways,). O(executions log executions).
+    - Returns number, first: Of each execution its way: int64, shape (executions,) or (1,); of each
+      way the row of an execution with these values: int64, shape (ways,). O(executions log
+      executions).
     """
     varying = [getattr(executions, name) for name in fields]
     varying += [column.astype(np.float64).view(np.int64) for column in columns]

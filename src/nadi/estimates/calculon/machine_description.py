@@ -100,12 +100,8 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def moving_time(self, read: Floats, written: Floats, processors: Ints) -> Floats:
         """Give the seconds of moves from and to it, while all processors that share it move.
 
-        Parameters
-        ----------
-        read, written
-            Bytes of one processor.
-        processors
-            How many there are in all.
+        - ``read``, ``written``: Bytes of one processor.
+        - ``processors``: How many there are in all.
         """
         size = read + written
         sharing = np.minimum(processors, self.shared_by) / _efficiency(

@@ -13,17 +13,11 @@ def network_time(
 ) -> Floats:
     """Give the seconds that an operation takes alone.
 
-    Parameters
-    ----------
-    tier
-        The network tier, by number.
-    operation
-        One of ``OPERATIONS``.
-    size
-        Bytes of the whole tensor. A collective of nothing takes no time, a point-to-point
-        transfer of nothing still its latency.
-    members
-        How many processors take part; a collective of one takes no time.
+    - ``tier``: The network tier, by number.
+    - ``operation``: One of ``OPERATIONS``.
+    - ``size``: Bytes of the whole tensor. A collective of nothing takes no time, a point-to-point
+      transfer of nothing still its latency.
+    - ``members``: How many processors take part; a collective of one takes no time.
     """
     networks = machine.columns
     which = OPERATIONS.index(operation)

@@ -207,17 +207,11 @@ def operation_of(
 ) -> tuple[Floats, Floats, Bools]:
     """Give what a gather or a scatter does.
 
-    Parameters
-    ----------
-    into
-        Whether it leads into the part that tensors split: a gather forward, a scatter backward.
-    edge
-        Whether of the edge block, or of a base block.
-
-    Returns
-    -------
-    seconds, sums, is_done
-        Of the network; of computing sums; and whether there is an operation at all.
+    - ``into``: Whether it leads into the part that tensors split: a gather forward, a scatter
+      backward.
+    - ``edge``: Whether of the edge block, or of a base block.
+    - Returns seconds, sums, is_done: Of the network; of computing sums; and whether there is an
+      operation at all.
     """
     seconds = np.zeros(1)
     sums = np.zeros(1)
@@ -242,12 +236,8 @@ def overlapped(
     processor. Of a ring nothing is exposed if tiles are computed for longer than they travel; a
     pipe exposes one tile more.
 
-    Parameters
-    ----------
-    compute, memory
-        Seconds of the whole product, and of its memory accesses.
-    network
-        Seconds of the whole collective.
+    - ``compute``, ``memory``: Seconds of the whole product, and of its memory accesses.
+    - ``network``: Seconds of the whole collective.
     """
     tiles = ways.tensor_par
     usage = processor_usage(machine, ways.tensor_par_net)

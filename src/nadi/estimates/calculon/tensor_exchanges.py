@@ -67,12 +67,8 @@ def exchanges_of(
 ) -> Exchanges:  # fmt: skip
     """Work out all exchanges of a block.
 
-    Parameters
-    ----------
-    present
-        Which layers are part of the block, shape (layers, ways).
-    times
-        Of the forward pass, and of the gradients of activations and of weights.
+    - ``present``: Which layers are part of the block, shape (layers, ways).
+    - ``times``: Of the forward pass, and of the gradients of activations and of weights.
     """
     num = present.shape[1]
     took = [one.total.copy() for one in times]

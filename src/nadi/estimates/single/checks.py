@@ -109,21 +109,11 @@ def check_estimate(
 ) -> EstimateCheck:
     """Simulate the generated job of an estimate, and find its published time.
 
-    Parameters
-    ----------
-    step
-        As :func:`describe_step` gives it.
-    system
-        The system by name or file: Nadi's own.
-    estimate
-        Its estimate, by the default rules.
-    model_name
-        The name of the model, to find a published step time.
-
-    Raises
-    ------
-    UsageError
-        If the execution is Calculon's or offloads, which no generated job does.
+    - ``step``: As :func:`describe_step` gives it.
+    - ``system``: The system by name or file: Nadi's own.
+    - ``estimate``: Its estimate, by the default rules.
+    - ``model_name``: The name of the model, to find a published step time.
+    - Raises UsageError if the execution is Calculon's or offloads, which no generated job does.
     """
     execution, plan = step.execution, step.plan
     offloads = (

@@ -73,17 +73,9 @@ class AttributeColumns(NamedTuple):
 def decode_attributes(buffer: np.ndarray, columns: AttributeColumns) -> int:
     """Fill the attributes of a whole file in which :func:`decode_nodes` found no problem.
 
-    Parameters
-    ----------
-    buffer
-        uint8: the whole file.
-    columns
-        Arrays of the sizes counted.
-
-    Returns
-    -------
-    int
-        How many attributes there are. O(bytes).
+    - ``buffer``: uint8: the whole file.
+    - ``columns``: Arrays of the sizes counted.
+    - Returns: How many attributes there are. O(bytes).
     """
     c = borrowed(columns)
     filled = np.zeros(1, dtype=np.int64)

@@ -82,18 +82,10 @@ FEEDER_WORDS = NODE_WORDS._replace(
 def plain_messages(raw: RawFile, list_key: str | None, writer: MessageWriter) -> Bytes | None:
     """Return the messages of a file, one after the other.
 
-    Parameters
-    ----------
-    list_key
-        The key of the list of nodes in the file's one object: ``nodes``, or ``workload_graph``
-        for the feeder; None if metadata and nodes are separate objects.
-    writer
-        Converts all other nodes, and collects values without a field.
-
-    Returns
-    -------
-    ndarray
-        uint8; None if the file has any fault. O(bytes).
+    - ``list_key``: The key of the list of nodes in the file's one object: ``nodes``, or
+      ``workload_graph`` for the feeder; None if metadata and nodes are separate objects.
+    - ``writer``: Converts all other nodes, and collects values without a field.
+    - Returns: uint8; None if the file has any fault. O(bytes).
     """
     try:
         if list_key is None:
@@ -255,16 +247,10 @@ def looks_like(head: bytes) -> bool:
 def decode(raw: RawFile) -> Trace:
     """Read a Chakra trace of any of the three shapes.
 
-    Returns
-    -------
-    Trace
-        The same as :func:`nadi.files.chakra.et_decode.decode` of an .et with these messages.
-        Keys without a field in the messages become attributes of type json. O(bytes).
-
-    Raises
-    ------
-    FormatError
-        If the JSON is broken, or a value has the wrong type; the error states the JSON path.
+    - Returns: The same as :func:`nadi.files.chakra.et_decode.decode` of an .et with these messages.
+      Keys without a field in the messages become attributes of type json. O(bytes).
+    - Raises FormatError if the JSON is broken, or a value has the wrong type; the error states the
+      JSON path.
     """
     shape = json_shape_of(raw.content.data)
     writer = MessageWriter()

@@ -46,17 +46,10 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     Every message follows protobuf's mapping to JSON: keys in camel case, 64-bit numbers and
     NaN as strings, bytes in base64, defaults left out.
 
-    Parameters
-    ----------
-    trace
-        Any trace; if it was not read from a Chakra file, its columns become attributes first.
-    log
-        Collects what is not written.
-
-    Yields
-    ------
-    bytes
-        The file, UTF-8, piece by piece; a line per node. O(bytes).
+    - ``trace``: Any trace; if it was not read from a Chakra file, its columns become attributes
+      first.
+    - ``log``: Collects what is not written.
+    - Yields: The file, UTF-8, piece by piece; a line per node. O(bytes).
     """
     from_chakra = version_of(trace) is not None
     if not from_chakra:
@@ -135,10 +128,7 @@ def _id_lists(first: Ints, ids: Ints) -> pl.Series:
 def _attribute_objects(attributes: Attributes, num_messages: int) -> pl.DataFrame:
     """Format the attributes of each message: the metadata, then every node.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``fields``, text: members of the message's object, each after a comma.
+    - Returns: ``fields``, text: members of the message's object, each after a comma.
     """
     is_attribute = _IS_ATTRIBUTE[attributes.type]
     has_comment = np.zeros(len(attributes), dtype=np.bool_)

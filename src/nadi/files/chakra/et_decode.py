@@ -87,16 +87,10 @@ def looks_like(head: bytes) -> bool:
 def decode(raw: RawFile) -> Trace:
     """Read a Chakra execution trace of schema 0.0.4 or 1.0.0.
 
-    Returns
-    -------
-    Trace
-        Nodes in the order of the file, without parents; dependencies of the kinds data
-        and ctrl; every attribute. A start of 0 us means that the start is unknown. O(bytes).
-
-    Raises
-    ------
-    FormatError
-        If the bytes are not such messages, or an id occurs twice; the message states the byte.
+    - Returns: Nodes in the order of the file, without parents; dependencies of the kinds data and
+      ctrl; every attribute. A start of 0 us means that the start is unknown. O(bytes).
+    - Raises FormatError if the bytes are not such messages, or an id occurs twice; the message
+      states the byte.
     """
     if not raw.content.size:
         raise FormatError(
@@ -110,18 +104,11 @@ def trace_of_messages(
 ) -> Trace:
     """Make a trace from the messages of an .et, whether the file was protobuf or JSON.
 
-    Parameters
-    ----------
-    raw
-        The file, for error messages and provenance.
-    content
-        uint8: the messages; the attributes of the trace point into it.
-    form
-        What the provenance calls the format, before its version.
-    beside
-        Attributes of the file for which the messages have no field.
-    log
-        Collects the issues.
+    - ``raw``: The file, for error messages and provenance.
+    - ``content``: uint8: the messages; the attributes of the trace point into it.
+    - ``form``: What the provenance calls the format, before its version.
+    - ``beside``: Attributes of the file for which the messages have no field.
+    - ``log``: Collects the issues.
     """
     decoded = decode_messages(raw.name, content, WANTED)
     _note_unknown_fields(decoded, log)
@@ -203,13 +190,9 @@ def _intern(content: Bytes, begin: Ints, length: Ints) -> tuple[Ints32, list[str
 def message_attributes(content: Bytes, num_nodes: int, at_most: int) -> Attributes:
     """Return the attributes of a file, or of some of its messages after the metadata.
 
-    Parameters
-    ----------
-    content
-        uint8: messages in which
-        :func:`nadi.files.chakra.et_decode_kernels.decode_nodes` met no problem.
-    at_most
-        How many attributes there can be.
+    - ``content``: uint8: messages in which :func:`nadi.files.chakra.et_decode_kernels.decode_nodes`
+      met no problem.
+    - ``at_most``: How many attributes there can be.
     """
     columns = AttributeColumns(
         end=np.zeros(num_nodes + 1, dtype=np.int64),
@@ -313,10 +296,7 @@ def node_table(
 ) -> pl.DataFrame:
     """Build the table of nodes, given the process groups.
 
-    Raises
-    ------
-    FormatError
-        If a time exceeds the range of int64 nanoseconds.
+    - Raises FormatError if a time exceeds the range of int64 nanoseconds.
     """
     codes, texts = decoded.names()
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))

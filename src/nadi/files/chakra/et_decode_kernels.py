@@ -115,13 +115,9 @@ def likely_message(buffer: np.ndarray, at: int, stop: int, several: int) -> int:
 def find_messages(buffer: np.ndarray, at: int, begin: np.ndarray, length: np.ndarray) -> None:
     """Fill where each message's content begins and how long it is. O(messages).
 
-    Parameters
-    ----------
-    buffer
-        uint8: so many messages one after the other from ``at`` on, in which
-        :func:`decode_nodes` met no problem.
-    begin, length
-        int64, shape (messages,), filled.
+    - ``buffer``: uint8: so many messages one after the other from ``at`` on, in which
+      :func:`decode_nodes` met no problem.
+    - ``begin``, ``length``: int64, shape (messages,), filled.
     """
     for message in range(begin.size):
         begin[message], end = skip_value(buffer, at, buffer.size, _DELIMITED)
@@ -151,26 +147,16 @@ def decode_nodes(
 
     A field given twice counts as the later one, as in protobuf.
 
-    Parameters
-    ----------
-    buffer
-        uint8: the whole file.
-    at
-        Where to go on; at 0 begins the metadata.
-    columns
-        Filled on from what the state says; 0 beyond that in numbers and codes, -1 in all slots.
-    words
-        Names of the attributes wanted (:func:`nadi.kernels.strings.make_words`): first those
-        of numbers, in the order of their rows, then those of texts.
-    state
-        int64, shape (``len(STATE)`` + numbers wanted,).
-
-    Returns
-    -------
-    problem, position
-        0 and where the next message begins; :data:`FULL` and where the one begins that there
-        was no room for; or a position in :data:`PROBLEMS` and the byte where it was met.
-        O(bytes).
+    - ``buffer``: uint8: the whole file.
+    - ``at``: Where to go on; at 0 begins the metadata.
+    - ``columns``: Filled on from what the state says; 0 beyond that in numbers and codes, -1 in all
+      slots.
+    - ``words``: Names of the attributes wanted (:func:`nadi.kernels.strings.make_words`): first
+      those of numbers, in the order of their rows, then those of texts.
+    - ``state``: int64, shape (``len(STATE)`` + numbers wanted,).
+    - Returns problem, position: 0 and where the next message begins; :data:`FULL` and where the one
+      begins that there was no room for; or a position in :data:`PROBLEMS` and the byte where it was
+      met. O(bytes).
     """
     buffer, words, state = borrowed(buffer), borrowed(words), borrowed(state)
     c = borrowed(columns)

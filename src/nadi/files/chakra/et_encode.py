@@ -48,15 +48,8 @@ _DEPENDENCY = re.compile(r"(ctrl|data)_deps\[(\d+)\]")
 def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryview]:
     """Write a trace as an .et.
 
-    Parameters
-    ----------
-    schema
-        One of :data:`SCHEMAS`; by default that of the source file, else 0.0.4.
-
-    Yields
-    ------
-    memoryview
-        Content of the file, piece by piece. O(bytes).
+    - ``schema``: One of :data:`SCHEMAS`; by default that of the source file, else 0.0.4.
+    - Yields: Content of the file, piece by piece. O(bytes).
     """
     if schema and schema not in SCHEMAS:
         raise UsageError(
@@ -174,10 +167,7 @@ def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _given_attributes(part: Part, height: int, first_name: int, shift: int) -> GivenAttributes:
     """Return the attributes of each message, those of the metadata first.
 
-    Parameters
-    ----------
-    first_name, shift
-        Offsets that are added to names and to the begin of spans.
+    - ``first_name``, ``shift``: Offsets that are added to names and to the begin of spans.
     """
     given, new_row, is_kept = part
     num_nodes = height if new_row is None else new_row.size
@@ -249,20 +239,12 @@ def given_ids(
 ) -> tuple[Ints, Ints]:
     """Return the ids that each node depends on, in the order of the source file if there was one.
 
-    Parameters
-    ----------
-    parts
-        The attributes.
-    kind
-        ``ctrl`` or ``data``.
-    from_chakra
-        Whether the trace was read from a Chakra file, so that its dependencies have Chakra's kinds.
-
-    Returns
-    -------
-    first, ids
-        Where each node's ids begin, and the end of the last; int64, shapes
-        (nodes + 1,) and (dependencies,).
+    - ``parts``: The attributes.
+    - ``kind``: ``ctrl`` or ``data``.
+    - ``from_chakra``: Whether the trace was read from a Chakra file, so that its dependencies have
+      Chakra's kinds.
+    - Returns first, ids: Where each node's ids begin, and the end of the last; int64, shapes (nodes
+      + 1,) and (dependencies,).
     """
     src, dst = _dependencies(trace, kind, from_chakra=from_chakra)
     ids = trace.column("id")[src]

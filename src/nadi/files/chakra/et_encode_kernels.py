@@ -65,13 +65,9 @@ class MessageColumns(NamedTuple):
 def measure_messages(columns: MessageColumns, sizes: np.ndarray) -> None:
     """Find the length of every message.
 
-    Parameters
-    ----------
-    columns
-        What is to be written.
-    sizes
-        int64, shape (1 + nodes,), filled: bytes of each message without its length prefix.
-        O(bytes).
+    - ``columns``: What is to be written.
+    - ``sizes``: int64, shape (1 + nodes,), filled: bytes of each message without its length prefix.
+      O(bytes).
     """
     c = borrowed(columns)
     nothing = np.empty(0, dtype=np.uint8)
@@ -85,10 +81,7 @@ def encode_messages(
 ) -> int:
     """Write messages into ``out``, uint8, as :func:`measure_messages` measured them.
 
-    Returns
-    -------
-    int
-        Bytes written. O(bytes).
+    - Returns: Bytes written. O(bytes).
     """
     c = borrowed(columns)
     to = borrowed(out)

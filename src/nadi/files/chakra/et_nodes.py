@@ -256,10 +256,7 @@ def decode_messages(file: str, content: Bytes, wanted: WantedAttributes) -> Deco
     The boundary between the halves is a guess. The second half counts only if the first half
     ends exactly there.
 
-    Raises
-    ------
-    FormatError
-        For the first broken message; the error states its byte.
+    - Raises FormatError: For the first broken message; the error states its byte.
     """
     middle = _likely_middle(content)
     first = NodeReader(content, 0, middle, wanted)

@@ -27,10 +27,7 @@ def open_pieces(
     Only an .et is read piece by piece; a piece has about the bytes of one window of nodes. A trace
     in memory is encoded piece by piece.
 
-    Raises
-    ------
-    InputError
-        If the file does not exist, or its format is unknown.
+    - Raises InputError if the file does not exist, or its format is unknown.
     """
     if isinstance(source, Trace):
         files = source.provenance.sources

@@ -73,11 +73,8 @@ class _Together:
 def decode_ranks(raws: Sequence[RawFile]) -> list[Trace] | None:
     """Read Chakra execution traces.
 
-    Returns
-    -------
-    list of Trace or None
-        The same as :func:`nadi.files.chakra.et_decode.decode` of each; None if any of them has
-        an issue or an error.
+    - Returns list of Trace or None: The same as :func:`nadi.files.chakra.et_decode.decode` of each;
+      None if any of them has an issue or an error.
     """
     words: _Words = {}
     files = []

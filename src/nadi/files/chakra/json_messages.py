@@ -119,10 +119,8 @@ class MessageWriter:
     def node(self, row: int, message: RawMessage) -> bytes:
         """Return a Node message, preceded by its length.
 
-        Raises
-        ------
-        MisfitError
-            If a value has the wrong type or is too large; the error states its JSON path.
+        - Raises MisfitError if a value has the wrong type or is too large; the error states its
+          JSON path.
         """
         self._row = row
         return self._message(message, _NODE)

@@ -87,27 +87,16 @@ def write_nodes(
 ) -> tuple[int, int]:  # fmt: skip
     """Write nodes as messages, each with its length before it.
 
-    Parameters
-    ----------
-    text
-        uint8: the whole file.
-    at, is_first
-        After the opening bracket of their list, or after the node before.
-    in_list
-        Whether they stand in a list, and not one after the other up to the end of the file.
-    words
-        Those of the nodes' form; of types only those that are written here.
-    out
-        uint8: room for messages, filled on from what the state says.
-    state
-        int64, shape (``len(STATE)``,).
-
-    Returns
-    -------
-    reason, position
-        ``ALL_READ`` and where the closing bracket or the end of the file is; ``LEFT`` or
-        ``NO_ROOM`` and where the node begins; or ``OTHER`` and where something else stands
-        than a node. O(bytes).
+    - ``text``: uint8: the whole file.
+    - ``at``, ``is_first``: After the opening bracket of their list, or after the node before.
+    - ``in_list``: Whether they stand in a list, and not one after the other up to the end of the
+      file.
+    - ``words``: Those of the nodes' form; of types only those that are written here.
+    - ``out``: uint8: room for messages, filled on from what the state says.
+    - ``state``: int64, shape (``len(STATE)``,).
+    - Returns reason, position: ``ALL_READ`` and where the closing bracket or the end of the file
+      is; ``LEFT`` or ``NO_ROOM`` and where the node begins; or ``OTHER`` and where something else
+      stands than a node. O(bytes).
     """
     text = borrowed(text)
     work = _Work(
@@ -534,17 +523,9 @@ _CLOSE = 0x7D
 def find_objects(content: np.ndarray, ends: np.ndarray) -> int:
     """Find where each object that lies in no other one ends.
 
-    Parameters
-    ----------
-    content
-        uint8: JSON objects, with or without space between them.
-    ends
-        int64, filled as far as it goes: the position after each object's last brace.
-
-    Returns
-    -------
-    int
-        Number of objects. O(bytes). Of what is no JSON the objects mean nothing.
+    - ``content``: uint8: JSON objects, with or without space between them.
+    - ``ends``: int64, filled as far as it goes: the position after each object's last brace.
+    - Returns: Number of objects. O(bytes). Of what is no JSON the objects mean nothing.
     """
     count = 0
     depth = 0

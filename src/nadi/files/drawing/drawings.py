@@ -41,17 +41,9 @@ class GraphText(NamedTuple):
 def encode_graph(trace: Trace, log: IssueLog, text: GraphText) -> Iterator[bytes]:
     """Write the nodes and edges of a trace; the format writes its header and footer.
 
-    Parameters
-    ----------
-    trace
-        Any trace.
-    log
-        Collects what is not written: ``form.name``, ``.columns``, ``.attributes``.
-
-    Yields
-    ------
-    bytes
-        UTF-8, piece by piece. O(nodes + dependencies).
+    - ``trace``: Any trace.
+    - ``log``: Collects what is not written: ``form.name``, ``.columns``, ``.attributes``.
+    - Yields: UTF-8, piece by piece. O(nodes + dependencies).
     """
     labels, num_changed = _printable(trace.nodes["name"], text.escape)
     _note_what_is_left_out(trace, log, text.form, num_changed)
@@ -65,11 +57,8 @@ def encode_graph(trace: Trace, log: IssueLog, text: GraphText) -> Iterator[bytes
 def edges_of(trace: Trace) -> pl.DataFrame:
     """Return the dependencies of a trace by the ids of their nodes. O(dependencies).
 
-    Returns
-    -------
-    polars.DataFrame
-        ``source`` and ``target``, int64 ids; ``kind``, one of ``DEP_KINDS``.  Includes those on
-        nodes outside the trace, which are attributes; no edge occurs twice.
+    - Returns: ``source`` and ``target``, int64 ids; ``kind``, one of ``DEP_KINDS``.  Includes those
+      on nodes outside the trace, which are attributes; no edge occurs twice.
     """
     if not trace.deps.height and (trace.column("parent") >= 0).any():
         # a host trace by itself: all that it says is who called whom
@@ -112,19 +101,10 @@ def _absent_ids(trace: Trace, edges: pl.DataFrame) -> pl.Series:
 def _printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Series, int]:
     """Escape names for a format.
 
-    Parameters
-    ----------
-    names
-        Text or categorical, shape (names,).
-    escape
-        Escapes one name; it is called once for each distinct name.
-
-    Returns
-    -------
-    polars.Series
-        Text, shape (names,); control characters are U+FFFD.
-    int
-        Number of names with control characters.
+    - ``names``: Text or categorical, shape (names,).
+    - ``escape``: Escapes one name; it is called once for each distinct name.
+    - Returns polars.Series: Text, shape (names,); control characters are U+FFFD.
+    - and int: Number of names with control characters.
     """
     texts = names.cast(pl.String)
     unique = texts.unique()
@@ -222,11 +202,8 @@ def encode_svg(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 def encode_pdf(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     """Draw a trace as PDF.
 
-    Raises
-    ------
-    InputError
-        If the drawing has more points than :data:`MAX_POINTS`, or the package ``graphviz``
-        or the program ``dot`` is missing or fails.
+    - Raises InputError if the drawing has more points than :data:`MAX_POINTS`, or the package
+      ``graphviz`` or the program ``dot`` is missing or fails.
     """
     return iter([_draw(trace, log, "pdf")])
 
@@ -275,10 +252,7 @@ def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
 def draw_dot(text: str, form: str) -> bytes:
     """Draw DOT text as ``svg`` or ``pdf``.
 
-    Raises
-    ------
-    InputError
-        If the package ``graphviz`` or the program ``dot`` is missing or fails.
+    - Raises InputError if the package ``graphviz`` or the program ``dot`` is missing or fails.
     """
     try:
         import graphviz

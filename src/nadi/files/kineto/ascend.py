@@ -111,10 +111,7 @@ def categories_by_name(category: Ints, names: Texts) -> Ints:
 def numbered_launches(marks: Marks, category: Ints, events: Events) -> Ints:
     """Give a number to each call that an arrow leaves, and the tasks that its arrows lead to.
 
-    Returns
-    -------
-    ndarray
-        int64, shape (nodes,): from 1 on; -1 for nodes without an arrow. O(nodes log nodes).
+    - Returns: int64, shape (nodes,): from 1 on; -1 for nodes without an arrow. O(nodes log nodes).
     """
     start, duration, tid = (events.column(name) for name in ("start", "duration", "tid"))
     pid = events.column("pid")

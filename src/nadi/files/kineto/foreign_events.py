@@ -71,17 +71,9 @@ class ForeignEvents:
 def are_usable(start: Ints, duration: Ints, what: str, prefix: str, log: IssueLog) -> Bools:
     """Return which events have times that a trace can hold, and record the others.
 
-    Parameters
-    ----------
-    start, duration
-        int64 ns, shape (events,).
-    what
-        What they are, for the issue ``PREFIX.without-time``.
-
-    Returns
-    -------
-    numpy.ndarray
-        bool, shape (events,).
+    - ``start``, ``duration``: int64 ns, shape (events,).
+    - ``what``: What they are, for the issue ``PREFIX.without-time``.
+    - Returns: bool, shape (events,).
     """
     good = (start > -_LATEST) & (start < _LATEST) & (duration >= 0) & (duration < _LATEST)
     log.add(
@@ -102,10 +94,8 @@ def within_limit(pieces: Iterable[bytes], raw: RawFile) -> Iterator[bytes]:
     Tools write a long name once, and events refer to it: a name of a megabyte and a million
     events would be a terabyte of JSON.
 
-    Raises
-    ------
-    FormatError
-        If they are more than gzip's content may be of a file of this size, or than there is memory.
+    - Raises FormatError if they are more than gzip's content may be of a file of this size, or than
+      there is memory.
     """
     most, size = _most_bytes(raw), 0
     for piece in pieces:
@@ -130,22 +120,10 @@ def _too_many_bytes(raw: RawFile, most: int) -> FormatError:
 def kineto_content(parts: Iterable[ForeignEvents], raw: RawFile, base: int = 0) -> bytearray:
     """Write events of a file as a Kineto trace.
 
-    Parameters
-    ----------
-    parts
-        The events, in pieces: what is needed meanwhile grows with a piece.
-    base
-        Base time of the file, in ns since 1970.
-
-    Returns
-    -------
-    bytearray
-        JSON. O(bytes).
-
-    Raises
-    ------
-    FormatError
-        If it is far larger than the file (:func:`within_limit`).
+    - ``parts``: The events, in pieces: what is needed meanwhile grows with a piece.
+    - ``base``: Base time of the file, in ns since 1970.
+    - Returns: JSON. O(bytes).
+    - Raises FormatError if it is far larger than the file (:func:`within_limit`).
     """
     content = bytearray(b'{"schemaVersion":1,"baseTimeNanoseconds":%d,"traceEvents":[' % base)
     for piece in within_limit(_pieces(parts, raw), raw):

@@ -74,26 +74,15 @@ class _Found:
 def read_columns(path: Path, *, hosts: bool, launches: bool = True) -> Trace:
     """Read names, times and places of the events of a Kineto file that is larger than memory.
 
-    Parameters
-    ----------
-    hosts
-        Whether events of hosts are read that neither launch work nor are annotations; without them
-        a file takes memory of about a tenth of its size.
-    launches
-        Whether calls are read that launch work.
-
-    Returns
-    -------
-    Trace
-        As :func:`~nadi.files.kineto.kineto_trace.decode` gives it, without communication and
-        other columns that come from arguments, but for correlations, bytes and the bandwidth of
-        copies. The first event is always one of its nodes, so that times count from it. Issues
-        say what is left out. O(bytes + nodes log nodes); 110 bytes per node.
-
-    Raises
-    ------
-    FormatError
-        If the file is broken, its events are a bare list, or several ranks were merged into it.
+    - ``hosts``: Whether events of hosts are read that neither launch work nor are annotations;
+      without them a file takes memory of about a tenth of its size.
+    - ``launches``: Whether calls are read that launch work.
+    - Returns: As :func:`~nadi.files.kineto.kineto_trace.decode` gives it, without communication and
+      other columns that come from arguments, but for correlations, bytes and the bandwidth of
+      copies. The first event is always one of its nodes, so that times count from it. Issues say
+      what is left out. O(bytes + nodes log nodes); 110 bytes per node.
+    - Raises FormatError if the file is broken, its events are a bare list, or several ranks were
+      merged into it.
     """
     found, outside = _Found(), list[bytes]()
     num_events = 0
@@ -332,14 +321,8 @@ class GrowingColumn:
     def take_ordered(self, new_row: Ints) -> Ints:
         """Return the integers in new rows, and empty the column.
 
-        Parameters
-        ----------
-        new_row
-            int64, shape (rows,): the new row of each, all different.
-
-        Returns
-        -------
-        int64, shape (rows,)
+        - ``new_row``: int64, shape (rows,): the new row of each, all different.
+        - Returns int64, shape (rows,)
         """
         found = np.empty(len(self), dtype=np.int64)
         at = 0

@@ -44,17 +44,9 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     come from the columns, with the bytes of a communication as elements of dtype Byte;
     ``distributedInfo`` comes from rank and groups; and processes and threads get names.
 
-    Parameters
-    ----------
-    trace
-        Any trace with times.
-    log
-        Collects, when the first piece is written, what cannot be written.
-
-    Yields
-    ------
-    bytes
-        Pieces of the file. O(bytes).
+    - ``trace``: Any trace with times.
+    - ``log``: Collects, when the first piece is written, what cannot be written.
+    - Yields: Pieces of the file. O(bytes).
     """
     log.add(
         "chrome.untimed", "warning", int((trace.column("start") < 0).sum()),

@@ -485,19 +485,10 @@ def _full(found: FoundEvents, state: np.ndarray) -> int:
 def scan_events(scan: EventScan, at: int, stop: int) -> int:
     """Read the events of a list until it ends, until ``stop``, or until there is no room.
 
-    Parameters
-    ----------
-    scan
-        What is read, and where it goes.
-    at
-        Where to go on: after the opening bracket, or where the last call ended.
-    stop
-        The first event that begins at this byte or later is not read any more.
-
-    Returns
-    -------
-    int
-        The byte of the next event or of the closing bracket; or a failure. O(bytes).
+    - ``scan``: What is read, and where it goes.
+    - ``at``: Where to go on: after the opening bracket, or where the last call ended.
+    - ``stop``: The first event that begins at this byte or later is not read any more.
+    - Returns: The byte of the next event or of the closing bracket; or a failure. O(bytes).
     """
     scan = borrowed(scan)
     text, found, work, state = scan.text, scan.found, scan.work, scan.state
@@ -543,21 +534,11 @@ _CLOSE_LIST_OF_SPAN = ord("]")
 def event_spans(text: np.ndarray, at: int, is_first: bool, spans: np.ndarray) -> int:
     """Find the bytes of objects that were read before.
 
-    Parameters
-    ----------
-    text
-        uint8, shape (bytes,).
-    at
-        The byte after the opening bracket, or that of the comma before the first object.
-    is_first
-        Which of both it is.
-    spans
-        int64, shape (objects, 2), filled: begin and exclusive end of each.
-
-    Returns
-    -------
-    int
-        How many were found, or a failure. O(bytes).
+    - ``text``: uint8, shape (bytes,).
+    - ``at``: The byte after the opening bracket, or that of the comma before the first object.
+    - ``is_first``: Which of both it is.
+    - ``spans``: int64, shape (objects, 2), filled: begin and exclusive end of each.
+    - Returns: How many were found, or a failure. O(bytes).
     """
     stack = np.empty(MAX_DEPTH, dtype=np.uint8)
     for number in range(spans.shape[0]):

@@ -213,10 +213,7 @@ class EventReader:
 def scan(raw: RawFile, begin: int, limits: Limits) -> tuple[Events, int]:
     """Read the list of events that begins at a byte; returns them and the byte after it.
 
-    Raises
-    ------
-    FormatError
-        If it is not a list, or is broken JSON.
+    - Raises FormatError if it is not a list, or is broken JSON.
     """
     text = raw.content
     if text[begin] != ord("["):

@@ -105,15 +105,8 @@ class _Piece(NamedTuple):
 def survey(path: Path, *, launches: bool) -> Survey:
     """Look through a Kineto file, of which one piece at a time is in memory.
 
-    Parameters
-    ----------
-    launches
-        Whether calls and device work are listed, 40 bytes for a kernel and its call.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, is broken, or its events are a bare list.
+    - ``launches``: Whether calls and device work are listed, 40 bytes for a kernel and its call.
+    - Raises InputError if the file cannot be read, is broken, or its events are a bare list.
     """
     earliest = 2**62
     steps: dict[int, tuple[int, int]] = {}
@@ -159,12 +152,8 @@ def read_range(path: Path, seen: Survey, chosen: TimeRange) -> RawFile:
     Also kept are the earliest operations, marks of steps, and the names of processes and threads.
     The file is read a second time, a piece at a time; what is kept has to fit in memory.
 
-    Parameters
-    ----------
-    seen
-        What :func:`survey` found.
-    chosen
-        Events that overlap it are kept.
+    - ``seen``: What :func:`survey` found.
+    - ``chosen``: Events that overlap it are kept.
     """
     content = bytearray(seen.header)
     for piece in event_pieces(path, []):

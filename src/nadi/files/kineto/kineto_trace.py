@@ -151,17 +151,10 @@ class Nodes:
 def decode(raw: RawFile) -> Trace:
     """Read a Kineto trace.
 
-    Returns
-    -------
-    Trace
-        Nodes with their times, exact to the nanosecond, in order of start; no
-        dependencies, no parents. Values without a column are kept as attributes, as are
-        events that are not operations. O(bytes + events log events).
-
-    Raises
-    ------
-    FormatError
-        If the JSON is broken, or has no list of events.
+    - Returns: Nodes with their times, exact to the nanosecond, in order of start; no dependencies,
+      no parents. Values without a column are kept as attributes, as are events that are not
+      operations. O(bytes + events log events).
+    - Raises FormatError if the JSON is broken, or has no list of events.
     """
     return _decode(raw, IssueLog())
 
@@ -169,21 +162,11 @@ def decode(raw: RawFile) -> Trace:
 def decode_events(raw: RawFile, content: bytes | bytearray, title: str, log: IssueLog) -> Trace:
     """Read another tool's file, as the events that its reader made of it.
 
-    Parameters
-    ----------
-    raw
-        The file.
-    content
-        The events as the JSON of a Kineto trace.
-    title
-        What the file is, for the provenance.
-    log
-        What the reader met; what is met here is added.
-
-    Returns
-    -------
-    Trace
-        As :func:`decode`.
+    - ``raw``: The file.
+    - ``content``: The events as the JSON of a Kineto trace.
+    - ``title``: What the file is, for the provenance.
+    - ``log``: What the reader met; what is met here is added.
+    - Returns: As :func:`decode`.
     """
     trace = _decode(raw.with_content(content), log)
     return replace(trace, provenance=Provenance(__version__, (raw.source(title),)))

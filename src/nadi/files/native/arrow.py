@@ -59,10 +59,7 @@ class Batch(NamedTuple):
 def read_metadata(content: bytes) -> tuple[tuple[ArrowColumn, ...], list[Batch]]:
     """Return the columns of an Arrow file, and its batches, dictionaries first. O(buffers).
 
-    Raises
-    ------
-    ValueError
-        If it is not an Arrow file, or an offset points outside of it.
+    - Raises ValueError if it is not an Arrow file, or an offset points outside of it.
     """
     try:
         return _read(content)
@@ -224,12 +221,9 @@ _PHYSICAL = (b"u8", b"u16", b"u32")
 def bytes_claimed(content: bytes) -> int:
     """Return the total size of the buffers of an Arrow file, as it claims. O(buffers).
 
-    Raises
-    ------
-    ValueError
-        If it is not an Arrow file, if an offset points outside of it, or if a column has fewer
-        or shorter buffers than its rows need, a type that no table of Nadi has, or the name of
-        another.
+    - Raises ValueError if it is not an Arrow file, if an offset points outside of it, or if a
+      column has fewer or shorter buffers than its rows need, a type that no table of Nadi has, or
+      the name of another.
     """
     columns, batches = read_metadata(content)
     if len({column.name for column in columns}) < len(columns):

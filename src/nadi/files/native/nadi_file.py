@@ -306,10 +306,7 @@ def attributes_of_tables(
 ) -> Attributes:
     """Return the attributes of a file; the inverse of :func:`attribute_tables`.
 
-    Raises
-    ------
-    FormatError
-        If the tables are damaged.
+    - Raises FormatError if the tables are damaged.
     """
     for name, frame, dtypes in (
         ("attributes", columns, _ATTRIBUTE_DTYPES), ("bytes", pieces, _PIECE_DTYPES),

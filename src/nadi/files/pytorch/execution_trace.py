@@ -81,18 +81,11 @@ class _Rows:
 def decode(raw: RawFile) -> Trace:
     """Read a PyTorch execution trace, linked or not.
 
-    Returns
-    -------
-    Trace
-        Without times: nodes in ascending order of id, and no dependencies but
-        ``parent``. Linked: nodes in order of start, those without a time first, and
-        the dependencies between threads that the file states. The process groups that
-        it initializes; values without a column as attributes. O(bytes + nodes log nodes).
-
-    Raises
-    ------
-    FormatError
-        If the JSON is broken or an id occurs twice; the error states the place.
+    - Returns: Without times: nodes in ascending order of id, and no dependencies but ``parent``.
+      Linked: nodes in order of start, those without a time first, and the dependencies between
+      threads that the file states. The process groups that it initializes; values without a column
+      as attributes. O(bytes + nodes log nodes).
+    - Raises FormatError if the JSON is broken or an id occurs twice; the error states the place.
     """
     lists: list[HostNodes] = []
 
@@ -186,11 +179,8 @@ def _is_structure(name: str) -> int:
 def _parents(nodes: HostNodes, rows: _Rows, log: IssueLog) -> tuple[Ints, Ints]:
     """Turn ids of parents into rows; the root is recorded as its own parent.
 
-    Returns
-    -------
-    tuple
-        The row of each row's parent, or -1; and shape (lost, 2), the nodes, numbered as in
-        the file, whose parent is not usable, and the id that they name.
+    - Returns: The row of each row's parent, or -1; and shape (lost, 2), the nodes, numbered as in
+      the file, whose parent is not usable, and the id that they name.
     """
     stated = nodes.column("ctrl_deps")
     ids = np.where(stated >= 0, stated, nodes.column("parent"))[rows.order]

@@ -395,21 +395,11 @@ def _read_node(scan: NodeScan, at: int) -> int:
 def scan_nodes(scan: NodeScan, at: int, stop: int, first_device: int) -> int:
     """Read the nodes of a list until it ends, until ``stop``, or until there is no room.
 
-    Parameters
-    ----------
-    scan
-        What is read, and where it goes.
-    at
-        Where to go on: after the opening bracket, or where the last call ended.
-    stop
-        The first node that begins at this byte or later is not read any more.
-    first_device
-        The least category of work on a device.
-
-    Returns
-    -------
-    int
-        The byte of the next node or of the closing bracket; or a failure. O(bytes).
+    - ``scan``: What is read, and where it goes.
+    - ``at``: Where to go on: after the opening bracket, or where the last call ended.
+    - ``stop``: The first node that begins at this byte or later is not read any more.
+    - ``first_device``: The least category of work on a device.
+    - Returns: The byte of the next node or of the closing bracket; or a failure. O(bytes).
     """
     scan = borrowed(scan)
     text, work, state = scan.text, scan.work, scan.state

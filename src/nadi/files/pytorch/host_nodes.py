@@ -110,12 +110,8 @@ class HostNodes:
 
         This can be called only once.
 
-        Parameters
-        ----------
-        new_row
-            int64, shape (nodes,): new row of each node.
-        others
-            Further attributes of these nodes; in a node they come last.
+        - ``new_row``: int64, shape (nodes,): new row of each node.
+        - ``others``: Further attributes of these nodes; in a node they come last.
         """
         names = {known: code for code, known in enumerate(NAMES)}
         count = np.zeros(new_row.size + 1, dtype=np.int64)
@@ -237,15 +233,8 @@ def read_node_list(
 ) -> tuple[HostNodes, int]:
     """Read the list of nodes that begins at a byte; returns them and the byte after it.
 
-    Parameters
-    ----------
-    categories
-        The values of ``cat`` and their codes, for linked traces.
-
-    Raises
-    ------
-    FormatError
-        If it is not a list of nodes, or broken JSON.
+    - ``categories``: The values of ``cat`` and their codes, for linked traces.
+    - Raises FormatError if it is not a list of nodes, or broken JSON.
     """
     if raw.content[begin] != ord("["):
         raise type_error(raw, begin, "`array`", "$.nodes")
@@ -322,17 +311,10 @@ def _check_times(raw: RawFile, found: FoundNodes, before: int) -> None:
 def recorded_bytes(rows: Ints, attributes: Attributes) -> Ints:
     """Sum the bytes of the tensors in Kineto's ``Input Dims`` and ``Input type``.
 
-    Parameters
-    ----------
-    rows
-        int64: rows of nodes.
-    attributes
-        The trace's; only those of ``rows`` are read.
-
-    Returns
-    -------
-    int64, shape (rows,)
-        Bytes; -1 if the profiler recorded no shapes, or no types (lists of tensors).
+    - ``rows``: int64: rows of nodes.
+    - ``attributes``: The trace's; only those of ``rows`` are read.
+    - Returns int64, shape (rows,): Bytes; -1 if the profiler recorded no shapes, or no types (lists
+      of tensors).
     """
     return np.array([_bytes(attributes.of(int(row)).get("args")) for row in rows], dtype=np.int64)
 

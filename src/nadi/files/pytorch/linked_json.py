@@ -43,20 +43,12 @@ _USER_SCOPE = 7  # of PyTorch's RecordScope
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     """Write a trace in the layout of Chakra's linker, "ET+".
 
-    Parameters
-    ----------
-    trace
-        A host trace, which is written as it was read, or a linked one. For a linked trace,
-        runtime calls and Python functions are left out, and their time counts as that of
-        the enclosing operation. If it has device work, nodes are renumbered, so that this
-        work directly follows the operation that launched it.
-    log
-        Collects what is not written.
-
-    Yields
-    ------
-    bytes
-        The file, UTF-8, piece by piece; a line per node. O(bytes).
+    - ``trace``: A host trace, which is written as it was read, or a linked one. For a linked trace,
+      runtime calls and Python functions are left out, and their time counts as that of the
+      enclosing operation. If it has device work, nodes are renumbered, so that this work directly
+      follows the operation that launched it.
+    - ``log``: Collects what is not written.
+    - Yields: The file, UTF-8, piece by piece; a line per node. O(bytes).
     """
     layout = _layout_of(trace)
     _note_what_is_left_out(trace, layout, log)

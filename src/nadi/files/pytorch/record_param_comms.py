@@ -336,19 +336,11 @@ _MAX_RANK = 2**31
 def c10d_calls(rows: Ints, attributes: Attributes) -> pl.DataFrame:
     """Read the arguments of ``c10d`` calls.
 
-    Parameters
-    ----------
-    rows
-        int64: rows of nodes whose names begin with ``c10d::``.
-    attributes
-        The trace's; only those of ``rows`` are read.
-
-    Returns
-    -------
-    polars.DataFrame
-        Columns as in :data:`C10D_CALLS`, one row per row of ``rows``, in their order; -1 if
-        a call does not state a value. ``bytes`` is the size of the tensors sent: only of the
-        arguments named input, if there are any. O(attributes + rows).
+    - ``rows``: int64: rows of nodes whose names begin with ``c10d::``.
+    - ``attributes``: The trace's; only those of ``rows`` are read.
+    - Returns: Columns as in :data:`C10D_CALLS`, one row per row of ``rows``, in their order; -1 if
+      a call does not state a value. ``bytes`` is the size of the tensors sent: only of the
+      arguments named input, if there are any. O(attributes + rows).
     """
     attributes = attributes.filtered(np.isin(attributes.node, rows))
     records = []

@@ -164,20 +164,11 @@ def _event(out: np.ndarray, at: int, events: EventColumns, row: int, span_of: np
 def write_events(events: EventColumns, low: int, high: int, out: np.ndarray) -> int:
     """Write ``events.order[low:high]`` as JSON objects, a comma and a new line between two.
 
-    Parameters
-    ----------
-    events
-        What is written.
-    low, high
-        Range of ``events.order``; a comma stands before each but event 0.
-    out
-        uint8: long enough for every text and span, ``BYTES_PER_EVENT`` an event and
-        ``BYTES_PER_NUMBER`` a number.
-
-    Returns
-    -------
-    int
-        Bytes written. O(bytes).
+    - ``events``: What is written.
+    - ``low``, ``high``: Range of ``events.order``; a comma stands before each but event 0.
+    - ``out``: uint8: long enough for every text and span, ``BYTES_PER_EVENT`` an event and
+      ``BYTES_PER_NUMBER`` a number.
+    - Returns: Bytes written. O(bytes).
     """
     events = borrowed(events)
     span_of = np.empty(OTHER + 1, dtype=np.int64)
@@ -199,18 +190,13 @@ def write_objects(
 ) -> None:  # fmt: skip
     """Write JSON objects of members, each a text and for some a number after it.
 
-    Parameters
-    ----------
-    first
-        int64, shape (objects + 1,): object k has the members ``first[k]:first[k + 1]``.
-    text, value, has_value
-        int64, int64 and bool, shape (members,): the number of the text, and the number.
-    first_text, texts
-        As for :class:`EventColumns`.
-    out
-        uint8: long enough for all texts, ``BYTES_PER_NUMBER`` a member and 2 an object.
-    at
-        int64, shape (objects + 1,), filled: where each begins and the last one ends. O(bytes).
+    - ``first``: int64, shape (objects + 1,): object k has the members ``first[k]:first[k + 1]``.
+    - ``text``, ``value``, ``has_value``: int64, int64 and bool, shape (members,): the number of the
+      text, and the number.
+    - ``first_text``, ``texts``: As for :class:`EventColumns`.
+    - ``out``: uint8: long enough for all texts, ``BYTES_PER_NUMBER`` a member and 2 an object.
+    - ``at``: int64, shape (objects + 1,), filled: where each begins and the last one ends.
+      O(bytes).
     """
     place = 0
     for k in range(first.size - 1):

@@ -40,17 +40,9 @@ def encode(timeline: Timeline, log: IssueLog) -> Iterator[bytes]:
 
     Slices that overlap others without nesting get additional tracks.
 
-    Parameters
-    ----------
-    timeline
-        Any.
-    log
-        Collects, when the first piece is written, which arrows cannot be drawn.
-
-    Yields
-    ------
-    bytes
-        Pieces of the file. O(slices log slices + arrows).
+    - ``timeline``: Any.
+    - ``log``: Collects, when the first piece is written, which arrows cannot be drawn.
+    - Yields: Pieces of the file. O(slices log slices + arrows).
     """
     ids = Ids(timeline.rank)
     track, start, end = timeline.times()
@@ -233,13 +225,10 @@ class _Flows(NamedTuple):
 def find_flows(ids: Ids, boundary: Ints, tail: Ints, head: Ints) -> _Flows:
     """Sort arrows by their ends.
 
-    Parameters
-    ----------
-    boundary
-        int64, shape (packets,): starts and ends of slices in the order of the file.
-    tail, head
-        int64, shape (arrows,): the start or end of a slice that each leaves and reaches. An
-        arrow that does not lead to a later packet is left out, because Perfetto rejects it.
+    - ``boundary``: int64, shape (packets,): starts and ends of slices in the order of the file.
+    - ``tail``, ``head``: int64, shape (arrows,): the start or end of a slice that each leaves and
+      reaches. An arrow that does not lead to a later packet is left out, because Perfetto rejects
+      it.
     """
     place = np.empty(boundary.size, dtype=np.int64)
     place[boundary] = np.arange(boundary.size)

@@ -136,22 +136,12 @@ def _annotations(
 def write_packets(slices: Slices, sequence: int, low: int, high: int, out: np.ndarray) -> int:
     """Write one packet for each of ``boundary[low:high]``, ending with the last byte of ``out``.
 
-    Parameters
-    ----------
-    slices
-        What is written.
-    sequence
-        Id of the packet sequence that interned the texts.
-    low, high
-        Range of ``slices.boundary``.
-    out
-        uint8: long enough for ``BYTES_PER_PACKET`` a packet, ``BYTES_PER_VALUE`` a value
-        and ``BYTES_PER_FLOW`` an end of a flow.
-
-    Returns
-    -------
-    int
-        Where the packets begin in ``out``. O(packets x fields).
+    - ``slices``: What is written.
+    - ``sequence``: Id of the packet sequence that interned the texts.
+    - ``low``, ``high``: Range of ``slices.boundary``.
+    - ``out``: uint8: long enough for ``BYTES_PER_PACKET`` a packet, ``BYTES_PER_VALUE`` a value and
+      ``BYTES_PER_FLOW`` an end of a flow.
+    - Returns: Where the packets begin in ``out``. O(packets x fields).
     """
     slices = borrowed(slices)
     first_flow = slices.first_flow

@@ -121,10 +121,7 @@ def optional_texts(texts: pl.Series, code: Ints) -> pl.Series:
 def writer_of_suffix(path: Path) -> str:
     """Return the module that writes files with this suffix.
 
-    Raises
-    ------
-    UsageError
-        If the suffix names no timeline format.
+    - Raises UsageError if the suffix names no timeline format.
     """
     name = path.name.removesuffix(".gz")
     for suffix, module in _WRITERS.items():
@@ -141,12 +138,8 @@ def write_file(path: Path, timeline: Timeline, log: IssueLog) -> None:
 
     The log collects what cannot be drawn. O(slices log slices).
 
-    Raises
-    ------
-    UsageError
-        If the suffix names no timeline format.
-    InputError
-        If the file cannot be written; an existing file is unchanged.
+    - Raises UsageError if the suffix names no timeline format.
+    - Raises InputError if the file cannot be written; an existing file is unchanged.
     """
     module = import_module(f"nadi.files.{writer_of_suffix(path)}")
     encode: Callable[[Timeline, IssueLog], Iterator[bytes]] = module.encode
@@ -158,20 +151,11 @@ def find_lanes(track: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
     Of slices with the same interval, the first encloses the others.
 
-    Parameters
-    ----------
-    track
-        int64, shape (slices,): small numbers from 0.
-    start, end
-        int64 ns, shape (slices,), ``end >= start``. O(slices log slices).
-
-    Returns
-    -------
-    lane
-        int64, shape (slices,): 0 for the track itself.
-    boundary
-        int64, shape (2 * slices,): starts (``2 * slice``) and ends (``2 * slice + 1``), in order
-        within each lane.
+    - ``track``: int64, shape (slices,): small numbers from 0.
+    - ``start``, ``end``: int64 ns, shape (slices,), ``end >= start``. O(slices log slices).
+    - Returns lane: int64, shape (slices,): 0 for the track itself.
+    - and boundary: int64, shape (2 * slices,): starts (``2 * slice``) and ends (``2 * slice + 1``),
+      in order within each lane.
     """
     order = np.empty(track.size, dtype=np.int64)
     first = np.empty(int(track.max(initial=-1)) + 2, dtype=np.int64)

@@ -46,12 +46,8 @@ def trace_timeline(trace: Trace, log: IssueLog) -> Timeline:
     stream, under its device. Arrows show launches, synchronizations, dependencies
     between threads, and dependencies that a Chakra file states.
 
-    Parameters
-    ----------
-    trace
-        Any trace with times.
-    log
-        Collects what cannot be drawn. O(nodes + deps).
+    - ``trace``: Any trace with times.
+    - ``log``: Collects what cannot be drawn. O(nodes + deps).
     """
     row = np.flatnonzero(trace.column("start") >= 0)
     log.add(
@@ -89,17 +85,9 @@ def trace_timeline(trace: Trace, log: IssueLog) -> Timeline:
 def tracks_of(trace: Trace, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, Ints]:
     """Return the process and the devices, their threads and streams, and the track of each node.
 
-    Parameters
-    ----------
-    trace
-        The trace, for rank and process.
-    nodes
-        Columns is_cpu, thread, device and stream, and only nodes with a time.
-
-    Returns
-    -------
-    processes, tracks, track
-        As :class:`Timeline` has them; int64, shape (nodes,).
+    - ``trace``: The trace, for rank and process.
+    - ``nodes``: Columns is_cpu, thread, device and stream, and only nodes with a time.
+    - Returns processes, tracks, track: As :class:`Timeline` has them; int64, shape (nodes,).
     """
     place = nodes.select(
         "is_cpu",

@@ -35,24 +35,14 @@ def lay_out(
     A slice goes to the lane of the slice that encloses it and began last; where none does, to the
     first lane on which nothing is open.
 
-    Parameters
-    ----------
-    first, order
-        int64, shapes (tracks + 1,) and (slices,): track t has the slices
-        ``order[first[t]:first[t + 1]]``, in order of start, longest first.
-    start, end
-        int64 ns, shape (slices,), ``end >= start``.
-    lane
-        int64, shape (slices,), filled: its lane on its track, from 0.
-    boundary
-        int64, shape (2 * slices,), filled: the start (``2 * slice``) and end (``2 * slice + 1``)
-        of every slice, track by track; those of one lane in an order in which each end closes
-        what was opened last, at times that never decrease.
-
-    Returns
-    -------
-    int
-        Number of slices on other lanes than the first. O(slices x lanes).
+    - ``first``, ``order``: int64, shapes (tracks + 1,) and (slices,): track t has the slices
+      ``order[first[t]:first[t + 1]]``, in order of start, longest first.
+    - ``start``, ``end``: int64 ns, shape (slices,), ``end >= start``.
+    - ``lane``: int64, shape (slices,), filled: its lane on its track, from 0.
+    - ``boundary``: int64, shape (2 * slices,), filled: the start (``2 * slice``) and end (``2 *
+      slice + 1``) of every slice, track by track; those of one lane in an order in which each end
+      closes what was opened last, at times that never decrease.
+    - Returns: Number of slices on other lanes than the first. O(slices x lanes).
     """
     below = np.empty(order.size, dtype=np.int64)  # by place in order: what a slice lies on
     top = np.full(4, -1, dtype=np.int64)  # of each lane: the place of the innermost open slice

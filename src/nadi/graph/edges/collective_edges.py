@@ -54,17 +54,9 @@ def early_returns(rank: RankOps, work: HostWork, waited: Ints) -> tuple[Edges, W
     wait.
     O((boundaries + collectives) log boundaries).
 
-    Parameters
-    ----------
-    work
-        Those that wait for other ranks, and end after the straggler has entered.
-    waited
-        int64: vertices whose waits are known already.
-
-    Returns
-    -------
-    Edges, Limits
-        From the moments of entry to the ends of intervals.
+    - ``work``: Those that wait for other ranks, and end after the straggler has entered.
+    - ``waited``: int64: vertices whose waits are known already.
+    - Returns Edges, Limits: From the moments of entry to the ends of intervals.
     """
     none = np.empty(0, dtype=np.int64)
     found = [make_edges(none, none, none, EdgeKind.COMMUNICATION, none)]
@@ -113,11 +105,8 @@ def _of_thread(rank: RankOps, thread: int, work: HostWork, idle: Bools) -> Edges
 def returns_early(graph: EventGraph) -> Bools:
     """Return which edges let another thread continue before a collective's own range ends.
 
-    Returns
-    -------
-    bool, shape (edges,)
-        They lead from the moment when all ranks have entered to a boundary outside of the
-        operation that they belong to. O(edges).
+    - Returns bool, shape (edges,): They lead from the moment when all ranks have entered to a
+      boundary outside of the operation that they belong to. O(edges).
     """
     into = graph.destinations // 2
     met = (graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0) & (into < graph.num_ops)
@@ -163,12 +152,8 @@ def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int, waited: Ints) ->
     its own duration. Threads that continue before a collective on another thread ends wait for it
     as :func:`nadi.graph.edges.collective_edges.early_returns` finds. O(parts log parts).
 
-    Parameters
-    ----------
-    first_vertex
-        The vertex of the first collective.
-    waited
-        int64: vertices of threads whose waits are known already.
+    - ``first_vertex``: The vertex of the first collective.
+    - ``waited``: int64: vertices of threads whose waits are known already.
     """
     parts = _parts(job, ranks)
     count = int(parts.collective.max(initial=-1)) + 1
@@ -256,11 +241,9 @@ def _roles(said: pl.DataFrame, own_rank: Ints, on_thread: Bools) -> tuple[Bools,
 def _ends_of_waits(rank: RankOps, op: Ints, until: Ints) -> Ints:
     """Find where operations on threads wait for another rank.
 
-    Returns
-    -------
-    int64, shape (ops,)
-        The vertex that ends the longest interval of self time of each operation, among the
-        intervals that end after ``until``, or -1. This interval is assumed to be the wait.
+    - Returns int64, shape (ops,): The vertex that ends the longest interval of self time of each
+      operation, among the intervals that end after ``until``, or -1. This interval is assumed to be
+      the wait.
     """
     found = np.full(op.size, -1, dtype=np.int64)
     if op.size == 0:

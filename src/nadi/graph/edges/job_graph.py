@@ -45,10 +45,7 @@ def loader_edges(rank: RankOps) -> tuple[Edges, WaitLimits]:
     waits longer. Where the trainer did not wait for the batch before, nothing is known: the workers
     may have been idle; and to take a large batch takes a little, which is no wait.
 
-    Returns
-    -------
-    Edges, Limits
-        Of the loader's calls. O(boundaries of threads).
+    - Returns Edges, Limits: Of the loader's calls. O(boundaries of threads).
     """
     call, boundary = _waits(rank)
     chain = rank.chain
@@ -108,10 +105,7 @@ def waiting_edges(
 
     ``deps`` are the dependencies of the rank's trace.
 
-    Returns
-    -------
-    list of Edges, list of Limits
-        O(deps log deps).
+    - Returns list of Edges, list of Limits: O(deps log deps).
     """
     launches, launched = _launch_edges(rank, deps, overheads)
     syncs, returned = _sync_edges(rank, deps, overheads)

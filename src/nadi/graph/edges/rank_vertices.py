@@ -112,20 +112,11 @@ class RankPart(NamedTuple):
     ) -> tuple[RankOps, list[Edges], list[WaitLimits], Edges]:
         """Give the operations their numbers in the job; the part is used up.
 
-        Parameters
-        ----------
-        trace
-            The rank as it is in the job.
-        first_op
-            Number of its first operation in the job.
-        origin
-            The job's origin.
-
-        Returns
-        -------
-        RankOps, list of Edges, list of Limits, Edges
-            The operations; ``waits``, ``limits`` and ``device`` between them. O(operations +
-            dependencies).
+        - ``trace``: The rank as it is in the job.
+        - ``first_op``: Number of its first operation in the job.
+        - ``origin``: The job's origin.
+        - Returns RankOps, list of Edges, list of Limits, Edges: The operations; ``waits``,
+          ``limits`` and ``device`` between them. O(operations + dependencies).
         """
         start, end = _times(trace, self.rows, origin)
         op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)

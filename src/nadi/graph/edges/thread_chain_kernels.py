@@ -45,19 +45,12 @@ def chain_threads(
 ) -> None:
     """Give the boundaries of the threads of a rank as vertices, thread by thread.
 
-    Parameters
-    ----------
-    nested
-        How the operations of threads are nested.
-    ops
-        The operations.
-    first_op
-        Number of the rank's first operation in the job.
-    chain
-        Filled but for ``thread_ptr``; ``at`` is -1 at entry.
-    parent
-        int64, shape (ops of the rank,), filled for operations of threads: the operation around
-        each, or -1. O(ops).
+    - ``nested``: How the operations of threads are nested.
+    - ``ops``: The operations.
+    - ``first_op``: Number of the rank's first operation in the job.
+    - ``chain``: Filled but for ``thread_ptr``; ``at`` is -1 at entry.
+    - ``parent``: int64, shape (ops of the rank,), filled for operations of threads: the operation
+      around each, or -1. O(ops).
     """
     nested, ops, chain = borrowed(nested), borrowed(ops), borrowed(chain)
     for t in range(chain.thread_ptr.size - 1):

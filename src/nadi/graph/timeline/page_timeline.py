@@ -100,10 +100,7 @@ class _TrackTable(NamedTuple):
 def timeline_events(parts: Sequence[TimelinePart]) -> TimelineEvents:
     """Lay out schedules, those of a rank one below the other. O(events log events).
 
-    Parameters
-    ----------
-    parts
-        At least one; the first is drawn above the others of a rank.
+    - ``parts``: At least one; the first is drawn above the others of a rank.
     """
     labels: dict[tuple[str, str], int] = {}
     found = [_operations(part, labels) for part in parts]
@@ -326,12 +323,8 @@ def operand_texts(parts: Sequence[TimelinePart], events: TimelineEvents) -> tupl
     Texts that few events have are left out if all would take more room than the events; so are all
     texts of more than 600,000 operations.
 
-    Returns
-    -------
-    list of str
-        Distinct texts, a line per field; the first is empty.
-    numpy.ndarray
-        int64, shape (events,): the text of each event.
+    - Returns list of str: Distinct texts, a line per field; the first is empty.
+    - and numpy.ndarray: int64, shape (events,): the text of each event.
     """
     found = np.zeros(events.start.size, dtype=np.int64)
     if sum(part.job.num_nodes for part in parts) > _MOST_NODES:
@@ -431,13 +424,9 @@ class DetailLevel(NamedTuple):
 def detail_levels(row: Ints, start: Ints, end: Ints) -> list[DetailLevel]:
     """Join events for drawings in which a pixel is long; from fine to coarse.
 
-    Parameters
-    ----------
-    row
-        int64, shape (events,), ascending: the row of each event.
-    start, end
-        int64 ns, shape (events,), ascending within each row, where no event overlaps another.
-        O(events) for each level.
+    - ``row``: int64, shape (events,), ascending: the row of each event.
+    - ``start``, ``end``: int64 ns, shape (events,), ascending within each row, where no event
+      overlaps another. O(events) for each level.
     """
     levels: list[DetailLevel] = []
     if not start.size:

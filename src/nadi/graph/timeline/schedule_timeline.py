@@ -122,12 +122,8 @@ def write_timelines(
 def check_timeline(path: Path | str, source: Path | str, *, overwrite: bool) -> None:
     """Check that a timeline can be written before it is computed; writes nothing.
 
-    Raises
-    ------
-    UsageError
-        If the suffix is not one of a timeline, or the file is also an input.
-    InputError
-        If it cannot be written, or exists already and ``overwrite`` is not given.
+    - Raises UsageError if the suffix is not one of a timeline, or the file is also an input.
+    - Raises InputError if it cannot be written, or exists already and ``overwrite`` is not given.
     """
     place = locate(path)
     writer_of_suffix(place)
@@ -326,10 +322,7 @@ def _slices(operations: pl.DataFrame) -> pl.DataFrame:
 def path_runs(critical: CriticalPath) -> pl.DataFrame:
     """Join consecutive segments of one rank and kind.
 
-    Returns
-    -------
-    polars.DataFrame
-        rank, name (the kind), start, end (ns), longest (the name of the longest segment).
+    - Returns: rank, name (the kind), start, end (ns), longest (the name of the longest segment).
     """
     run = pl.struct("rank", "kind").rle_id()
     return (
@@ -366,10 +359,7 @@ def _arrows(part: TimelinePart, operations: pl.DataFrame, number: int) -> Ints:
     Both ends of an arrow hold on to the start of a slice: there a viewer finds the slice
     that begins, and not one that lies in it or has ended.
 
-    Returns
-    -------
-    numpy.ndarray
-        int64, shape (2, arrows): rows of ``operations``.
+    - Returns: int64, shape (2, arrows): rows of ``operations``.
     """
     num_ops = part.schedule.table.height
     row_of = np.full(num_ops, -1, dtype=np.int64)

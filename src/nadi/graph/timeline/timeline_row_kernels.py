@@ -16,19 +16,11 @@ def place_in_rows(
     What is nested in a slice stands below it. A track has as many rows as ``free_at`` has places;
     what finds none is left out.
 
-    Parameters
-    ----------
-    track, start, end
-        int64, shape (slices,): in order of track, then start, longest first; times in ns.
-    free_at
-        int64, shape (rows,): room for the end of the last slice of each row.
-    row
-        int64, shape (slices,), filled: the row of each, or -1.
-
-    Returns
-    -------
-    int
-        Number of slices without a row. O(slices x rows).
+    - ``track``, ``start``, ``end``: int64, shape (slices,): in order of track, then start, longest
+      first; times in ns.
+    - ``free_at``: int64, shape (rows,): room for the end of the last slice of each row.
+    - ``row``: int64, shape (slices,), filled: the row of each, or -1.
+    - Returns: Number of slices without a row. O(slices x rows).
     """
     left_out = 0
     for i in range(track.size):

@@ -63,14 +63,10 @@ def page_timeline(
 ) -> PageTimeline:  # fmt: skip
     """Draw schedules for a page.
 
-    Parameters
-    ----------
-    parts
-        Drawn one below the other, rank by rank.
-    window
-        The time range that is shown first, ns since the job's origin; all of it by default.
-    extras
-        What is shown beside them.
+    - ``parts``: Drawn one below the other, rank by rank.
+    - ``window``: The time range that is shown first, ns since the job's origin; all of it by
+      default.
+    - ``extras``: What is shown beside them.
     """
     content, number = packed_timeline(parts, window, extras or TimelineExtras())
     html = f"""<section id="timeline"><h2>Timeline</h2>
@@ -111,21 +107,11 @@ def packed_timeline(
 ) -> tuple[str, int]:
     """Pack schedules for the page's timeline.
 
-    Parameters
-    ----------
-    parts
-        Drawn one below the other, rank by rank.
-    window
-        The time range that is shown first, ns since the job's origin; all of it if None.
-    extras
-        What is shown beside them.
-
-    Returns
-    -------
-    str
-        As :func:`nadi.results.page.figures.packed` makes it.
-    int
-        Number of events.
+    - ``parts``: Drawn one below the other, rank by rank.
+    - ``window``: The time range that is shown first, ns since the job's origin; all of it if None.
+    - ``extras``: What is shown beside them.
+    - Returns str: As :func:`nadi.results.page.figures.packed` makes it.
+    - and int: Number of events.
     """
     events = timeline_events(parts)
     row = np.repeat(np.arange(len(events.rows)), [one.size for one in events.rows])

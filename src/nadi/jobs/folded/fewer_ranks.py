@@ -59,10 +59,8 @@ class KeptRanks(NamedTuple):
 def kept_ranks(job: FoldedJob, size: int) -> KeptRanks:
     """Choose so many ranks that each class has one and each group has several.
 
-    Raises
-    ------
-    UsageError
-        If groups have no roles, or there are no such ranks; the message names numbers that fit.
+    - Raises UsageError if groups have no roles, or there are no such ranks; the message names
+      numbers that fit.
     """
     groups = job.rank_groups
     if groups is None:

@@ -259,10 +259,7 @@ _TEXTS = ("about", "source")  # for people
 def parse_offload_machine(content: bytes, suffix: str, name: str) -> OffloadMachine:
     """Read the description of a machine, in TOML, YAML or JSON.
 
-    Raises
-    ------
-    FormatError
-        If it is invalid; the message names the path in it.
+    - Raises FormatError if it is invalid; the message names the path in it.
     """
     settings = parse_settings(content, suffix, name, "machine")
     if not isinstance(settings, dict):

@@ -65,10 +65,7 @@ def block_program(
 ) -> LinearProgram:
     """Make the program that minimizes the time of a block; its columns are those of its costs.
 
-    Parameters
-    ----------
-    usable
-        Bytes that may be filled on GPU, CPU and disk: float64, shape (3,).
+    - ``usable``: Bytes that may be filled on GPU, CPU and disk: float64, shape (3,).
     """
     scales = _Scales.of(asked, block, usable)
     lines = scales.lines(block)

@@ -48,10 +48,7 @@ def with_sharing(system: System, ranks: int) -> System:
 
     0 keeps what it has.
 
-    Raises
-    ------
-    UsageError
-        If the system has fewer ranks.
+    - Raises UsageError if the system has fewer ranks.
     """
     if not ranks:
         return system

@@ -373,10 +373,7 @@ PLACEMENT = Result(
 def check_placement_folder(folder: Path, *, overwrite: bool) -> None:
     """Check that results can be written, before they are worked out.
 
-    Raises
-    ------
-    InputError
-        If results exist there already, or it cannot be written.
+    - Raises InputError if results exist there already, or it cannot be written.
     """
     check_new_files(folder, (*_FILES, CHART_PAGE), overwrite=overwrite)
 

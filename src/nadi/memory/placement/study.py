@@ -93,14 +93,9 @@ def estimates_beside(
 ) -> PlacementEstimates:  # fmt: skip
     """Estimate the step of a generated job with each part offloaded that estimates can offload.
 
-    Parameters
-    ----------
-    alone
-        Each role moved alone: those that the job has.
-    fields
-        Of its plan, with ``model``.
-    system
-        With lower tiers.
+    - ``alone``: Each role moved alone: those that the job has.
+    - ``fields``: Of its plan, with ``model``.
+    - ``system``: With lower tiers.
     """
     if staging.in_place:
         return PlacementEstimates(missing="an estimate has no access in place")
@@ -144,10 +139,7 @@ def read_placement(path: Path | str) -> dict[str, str]:
     A CSV file has the columns ``tensor`` and ``tier``, and others are not read; a JSON file has an
     object.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, or has another form.
+    - Raises InputError if it cannot be read, or has another form.
     """
     path = Path(path)
     content = read_settings(path)
@@ -171,10 +163,8 @@ def read_job_or_plan(
 ) -> Job | list[Trace] | dict[str, Any]:
     """Read a job to simulate, or the fields of a plan: a table with ``model`` and how it is run.
 
-    Raises
-    ------
-    InputError
-        As :func:`nadi.recordings.read_job`, or if a plan does not say of which model.
+    - Raises InputError as :func:`nadi.recordings.read_job`, or if a plan does not say of which
+      model.
     """
     if Path(path).suffix not in PLAN_SUFFIXES:
         return read_job(path, progress)

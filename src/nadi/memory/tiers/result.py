@@ -222,10 +222,7 @@ SECOND_TIER = Result(
 def check_study_folder(folder: Path, *, overwrite: bool) -> None:
     """Check that results can be written, before they are worked out.
 
-    Raises
-    ------
-    InputError
-        If results exist there already, or it cannot be written.
+    - Raises InputError if results exist there already, or it cannot be written.
     """
     check_new_files(folder, (_POINTS, CHART_PAGE), overwrite=overwrite)
 
@@ -233,10 +230,7 @@ def check_study_folder(folder: Path, *, overwrite: bool) -> None:
 def write_studies(folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
     """Write ``points.csv``, a page with all charts, and each chart as SVG.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be written.
+    - Raises InputError if a file cannot be written.
     """
     title = "Training with a second memory tier"
     write_chart_folder(folder, {_POINTS: csv_bytes(_points(jobs))}, _charts(jobs), title)

@@ -272,13 +272,10 @@ def _break_even(
 ) -> BreakEven:
     """Find from which bandwidths the tier pays, and from which more of it does not.
 
-    Parameters
-    ----------
-    candidates
-        The executions that may be the fastest at some bandwidth: no other is faster at any
-        bandwidth than the fastest is at the smallest one.
-    least, most
-        The rates without the tier and at the smallest bandwidth; at any bandwidth.
+    - ``candidates``: The executions that may be the fastest at some bandwidth: no other is faster
+      at any bandwidth than the fastest is at the smallest one.
+    - ``least``, ``most``: The rates without the tier and at the smallest bandwidth; at any
+      bandwidth.
     """
     ends = math.log2(tried.bandwidths[0]), math.log2(tried.bandwidths[-2] * _ABOVE)
     steps = np.arange(round(ends[0] * _STEPS), round(ends[1] * _STEPS) + 1)

@@ -47,10 +47,8 @@ def with_default_group(trace: Trace, rows: Ints, types: Ints) -> pl.DataFrame:
     collectives ran on one stream, the group of all ranks was the only one: every group has a
     stream of its own.
 
-    Parameters
-    ----------
-    rows, types
-        int64, shape (communications,): nodes, and their places in ``schema.COMM_TYPES``.
+    - ``rows``, ``types``: int64, shape (communications,): nodes, and their places in
+      ``schema.COMM_TYPES``.
     """
     groups = trace.groups
     if not 0 < trace.world_size <= _MOST_RANKS:
@@ -79,12 +77,8 @@ def group_of_each(
     of the groups. gloo runs sends and receives on the calling thread; they are assigned to the
     group of all ranks.
 
-    Parameters
-    ----------
-    rows, types
-        int64, shape (communications,), as for :func:`with_default_group`.
-    recorded
-        int64, shape (communications,): the group that a file names, or -1.
+    - ``rows``, ``types``: int64, shape (communications,), as for :func:`with_default_group`.
+    - ``recorded``: int64, shape (communications,): the group that a file names, or -1.
     """
     found = recorded.copy()
     unknown = np.flatnonzero(found < 0)
@@ -141,10 +135,7 @@ def communication_rows(nodes: pl.DataFrame) -> Ints:
     at the launch. If any operation of the host, or of a device, has no such id, all of them are
     ordered by their starts.
 
-    Returns
-    -------
-    int64, shape (communications,)
-        Rows, those of gloo first. O(nodes).
+    - Returns int64, shape (communications,): Rows, those of gloo first. O(nodes).
     """
     rows = np.flatnonzero((nodes["kind"].is_in(_KINDS) & (nodes["start"] >= 0)).to_numpy())
     chosen = nodes[rows]
@@ -163,11 +154,8 @@ def group_order(nodes: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     Collectives follow one another; so do sends to one rank and receives from one rank. If a group
     uses both gloo and a device library, each of the two has its own order.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``schema.DEPS`` of kind comm; inferred for gloo if there are several groups, as gloo does
-        not record the group. O(nodes).
+    - Returns: ``schema.DEPS`` of kind comm; inferred for gloo if there are several groups, as gloo
+      does not record the group. O(nodes).
     """
     rows = communication_rows(nodes)
     chosen = nodes[rows].select("group", "is_cpu", "kind", "src", "dst")
@@ -201,17 +189,9 @@ def transfers_beside_threads(trace: Trace, launcher: Ints, log: IssueLog) -> Tra
     moved to the first of further threads on which no other transfer runs meanwhile. If the thread
     only waits, the transfer stays.
 
-    Parameters
-    ----------
-    launcher
-        int64, shape (nodes,): the call that issued each operation, or -1.
-    log
-        Records how many are moved.
-
-    Returns
-    -------
-    Trace
-        With other threads for these nodes. O(nodes + transfers * threads).
+    - ``launcher``: int64, shape (nodes,): the call that issued each operation, or -1.
+    - ``log``: Records how many are moved.
+    - Returns: With other threads for these nodes. O(nodes + transfers * threads).
     """
     start, thread = trace.column("start"), trace.column("thread")
     end = start + trace.column("duration")

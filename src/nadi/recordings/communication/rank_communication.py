@@ -51,24 +51,14 @@ def communication(
 ) -> tuple[dict[str, pl.Series], pl.DataFrame]:
     """Complete the columns of communication operations from the calls that issued them.
 
-    Parameters
-    ----------
-    trace, host
-        The linked trace, and the host trace behind it, which may be empty.
-    host_row
-        int64, shape (nodes,): the host node that each node is, or -1.
-    parent, launcher
-        int64, shape (nodes,): rows of the linked trace, or -1.
-    log
-        Records where sizes and groups come from.
-
-    Returns
-    -------
-    dict
-        New columns of the nodes by name: ``kind``, ``comm_type``, ``comm_bytes``, ``group``,
-        ``src``, ``dst``, ``tag``, ``comms_id`` and ``is_async``, all or none.
-    polars.DataFrame
-        The groups that they refer to. O(communications + attributes of the host trace).
+    - ``trace``, ``host``: The linked trace, and the host trace behind it, which may be empty.
+    - ``host_row``: int64, shape (nodes,): the host node that each node is, or -1.
+    - ``parent``, ``launcher``: int64, shape (nodes,): rows of the linked trace, or -1.
+    - ``log``: Records where sizes and groups come from.
+    - Returns dict: New columns of the nodes by name: ``kind``, ``comm_type``, ``comm_bytes``,
+      ``group``, ``src``, ``dst``, ``tag``, ``comms_id`` and ``is_async``, all or none.
+    - and polars.DataFrame: The groups that they refer to. O(communications + attributes of the host
+      trace).
     """
     codes = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
     rows = np.flatnonzero(codes != _NONE)

@@ -26,24 +26,13 @@ def find_deps(
 ) -> pl.DataFrame:
     """Find the dependencies within one rank.
 
-    Parameters
-    ----------
-    trace
-        Nodes in their final order; its own deps are ignored.
-    device
-        The device trace behind it.
-    nesting
-        Of the same nodes.
-    launcher
-        int64, shape (nodes,), from
-        :func:`nadi.recordings.dependencies.device_calls.launcher_rows`.
-    log
-        Records device operations without a launch, and waits that cannot be found.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``schema.DEPS``. O(nodes log nodes).
+    - ``trace``: Nodes in their final order; its own deps are ignored.
+    - ``device``: The device trace behind it.
+    - ``nesting``: Of the same nodes.
+    - ``launcher``: int64, shape (nodes,), from
+      :func:`nadi.recordings.dependencies.device_calls.launcher_rows`.
+    - ``log``: Records device operations without a launch, and waits that cannot be found.
+    - Returns: ``schema.DEPS``. O(nodes log nodes).
     """
     on_device = trace.category_mask(*DEVICE_WORK)
     thread = trace.column("thread")

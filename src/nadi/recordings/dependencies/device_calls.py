@@ -121,16 +121,11 @@ class DeviceCalls:
     def last_recorded(self, stream: int, before: Ints, ended_by: Ints) -> Ints:
         """Find the work of a stream that an event recorded earlier may represent.
 
-        Parameters
-        ----------
-        before, ended_by
-            int64 ns, shape (queries,): when the wait for the event began, and when it ended.
-
-        Returns
-        -------
-        int64, shape (queries,)
-            Position in ``work.rows``, or -1: the last work launched before, if it ended by then;
-            else the last work that did end, if an event was recorded before the next launch.
+        - ``before``, ``ended_by``: int64 ns, shape (queries,): when the wait for the event began,
+          and when it ended.
+        - Returns int64, shape (queries,): Position in ``work.rows``, or -1: the last work launched
+          before, if it ended by then; else the last work that did end, if an event was recorded
+          before the next launch.
         """
         launched, last = self.work.launched, self.work.last_before(stream, before)
         ended = np.minimum(self.work.last_ended(stream, self.end, ended_by), last)
@@ -162,11 +157,8 @@ _CALLS = r"^c10d::|^_?c10d_functional(_autograd)?::wait_tensor$"
 def launcher_rows(trace: Trace) -> Ints:
     """Find the call that launched each operation.
 
-    Returns
-    -------
-    int64, shape (nodes,)
-        For device work the runtime or driver call of the same correlation id, for gloo's work on
-        its own threads the ``c10d`` call that issued it; else -1.
+    - Returns int64, shape (nodes,): For device work the runtime or driver call of the same
+      correlation id, for gloo's work on its own threads the ``c10d`` call that issued it; else -1.
     """
     launcher = np.full(trace.nodes.height, -1, dtype=np.int64)
     correlation = trace.column("correlation")
@@ -238,19 +230,10 @@ def communication_calls(trace: Trace) -> Bools:
 def find_rows(keys: Ints, rows: Ints, wanted: Ints, *, nearest: bool = False) -> Ints:
     """Look up the row of each wanted key.
 
-    Parameters
-    ----------
-    keys, rows
-        int64, shape (rows,), in any order.
-    wanted
-        int64, shape (wanted,).
-    nearest
-        Whether to accept the greatest key below, instead of the key itself.
-
-    Returns
-    -------
-    int64, shape (wanted,)
-        -1 for keys that are not found. O(n log n).
+    - ``keys``, ``rows``: int64, shape (rows,), in any order.
+    - ``wanted``: int64, shape (wanted,).
+    - ``nearest``: Whether to accept the greatest key below, instead of the key itself.
+    - Returns int64, shape (wanted,): -1 for keys that are not found. O(n log n).
     """
     if keys.size == 0:
         return np.full(wanted.size, -1, dtype=np.int64)

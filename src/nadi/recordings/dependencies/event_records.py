@@ -59,16 +59,10 @@ class EventWaits:
     def queued(self, key: Ints, moment: Ints) -> tuple[Ints, Ints]:
         """Find the work that was queued on streams at given times.
 
-        Parameters
-        ----------
-        key, moment
-            int64, shape (queries,).
-
-        Returns
-        -------
-        which, rows
-            int64: position of a query, and the node row of work that must end before later work of
-            that stream starts: the stream's last work, and what the stream waits for after it.
+        - ``key``, ``moment``: int64, shape (queries,).
+        - Returns which, rows: int64: position of a query, and the node row of work that must end
+          before later work of that stream starts: the stream's last work, and what the stream waits
+          for after it.
         """
         last, since = _last_work(self.here, key, moment)
         which, wait = _between(self.key, self.moment, key, since, moment)
@@ -84,10 +78,8 @@ class EventWaits:
     def queued_at_records(self, calls: Ints) -> tuple[Ints, Ints]:
         """Find the work that calls wait for when they wait for an event.
 
-        Returns
-        -------
-        which, rows
-            As for :meth:`queued`, for the calls whose synchronization event is recorded.
+        - Returns which, rows: As for :meth:`queued`, for the calls whose synchronization event is
+          recorded.
         """
         at = _stated_of(self.here, self.stated, calls)
         known = np.flatnonzero(at >= 0)

@@ -44,17 +44,9 @@ def walk_threads(threads: ThreadOrders, nested: Nested) -> int:
     operation, the one that started last. An operation that outlives the one it
     started in stays open after it.
 
-    Parameters
-    ----------
-    threads
-        What is walked.
-    nested
-        Filled; ``exclusive`` is zero at entry.
-
-    Returns
-    -------
-    int
-        Number of operations that outlive their parent. O(ops).
+    - ``threads``: What is walked.
+    - ``nested``: Filled; ``exclusive`` is zero at entry.
+    - Returns: Number of operations that outlive their parent. O(ops).
     """
     threads, nested = borrowed(threads), borrowed(nested)
     by_start, by_end, start, end = threads.by_start, threads.by_end, threads.start, threads.end
@@ -98,15 +90,10 @@ def turn_ties(by_end: np.ndarray, thread: np.ndarray, start: np.ndarray, end: np
 
     But what takes no time ends last of all that ends then, so that it may first begin.
 
-    Parameters
-    ----------
-    by_end
-        int64, shape (ops,): operations in order of thread, of these in order of end, and of
-        these in order of number; changed.
-    thread
-        int64, shape (ops,).
-    start, end
-        int64 ns, shape (ops,); of one thread ascending by start. O(ops).
+    - ``by_end``: int64, shape (ops,): operations in order of thread, of these in order of end, and
+      of these in order of number; changed.
+    - ``thread``: int64, shape (ops,).
+    - ``start``, ``end``: int64 ns, shape (ops,); of one thread ascending by start. O(ops).
     """
     first = 0
     for after in range(1, by_end.size + 1):

@@ -38,10 +38,7 @@ def paired_events(here: DeviceCalls) -> tuple[Ints, Ints]:
     thread launched last; the thread's next launch is onto the stream that waits. Kernels of one
     name wait so if at least three do, and no measured time contradicts it.
 
-    Returns
-    -------
-    src, dst
-        int64 node rows. O(calls * streams * log nodes).
+    - Returns src, dst: int64 node rows. O(calls * streams * log nodes).
     """
     call, kind, thread = _calls(here)
     at = np.flatnonzero(kind == _WAIT)
@@ -117,11 +114,8 @@ _BY_CHANCE = 0.1
 def stream_waits(here: DeviceCalls, events: EventWaits, log: IssueLog) -> _Found:
     """Find the device work that waits for work of other streams.
 
-    Returns
-    -------
-    list of (kind, (src, dst), inferred)
-        Dependencies of kind event between device operations; node rows. O(calls * streams * log
-        nodes).
+    - Returns list of (kind, (src, dst), inferred): Dependencies of kind event between device
+      operations; node rows. O(calls * streams * log nodes).
     """
     if events.are_stated:
         found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
@@ -272,10 +266,8 @@ def _near_ends(here: DeviceCalls, late: Ints) -> tuple[Ints, Ints]:
 def _just_ended(here: DeviceCalls, at: Ints, dst: Ints) -> tuple[Ints, Bools]:
     """Check candidate work for each ``dst``, given by its position in ``StreamWork.rows`` or -1.
 
-    Returns
-    -------
-    int64 and bool, shape (dst,)
-        Its node row, and whether it ended shortly before ``dst`` began.
+    - Returns int64 and bool, shape (dst,): Its node row, and whether it ended shortly before
+      ``dst`` began.
     """
     src = np.where(at >= 0, here.work.rows[at], 0)
     early = here.start[dst] - here.end[src]
@@ -328,20 +320,11 @@ _FOUND_WITHIN_NS = 50_000  # a call returns at most this long after the awaited 
 def synchronization(here: DeviceCalls, device: Trace, log: IssueLog) -> _Found:
     """Find the calls and device operations that wait for device work.
 
-    Parameters
-    ----------
-    here
-        The linked trace.
-    device
-        The device trace behind it; its synchronization events name what calls wait for.
-    log
-        Records waits that are unknown, or that contradict the measured times.
-
-    Returns
-    -------
-    list of (kind, (src, dst), inferred)
-        In kind sync a call waits, in kind event a device operation waits.
-        O((nodes + calls * streams) log nodes).
+    - ``here``: The linked trace.
+    - ``device``: The device trace behind it; its synchronization events name what calls wait for.
+    - ``log``: Records waits that are unknown, or that contradict the measured times.
+    - Returns list of (kind, (src, dst), inferred): In kind sync a call waits, in kind event a
+      device operation waits. O((nodes + calls * streams) log nodes).
     """
     events = find_events(here, device)
     found = [

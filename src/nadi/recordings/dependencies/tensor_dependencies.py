@@ -210,17 +210,9 @@ class TensorAccesses(NamedTuple):
 def tensor_accesses(host: Trace, recorded: TensorUses) -> TensorAccesses:
     """Return what operations read and write, by their schemas.
 
-    Parameters
-    ----------
-    host
-        As for :func:`tensor_deps`.
-    recorded
-        The uses of all its nodes.
-
-    Returns
-    -------
-    TensorAccesses
-        O(operands).
+    - ``host``: As for :func:`tensor_deps`.
+    - ``recorded``: The uses of all its nodes.
+    - Returns: O(operands).
     """
     effects, of_node = _effects_of_nodes(host, host.attributes)
     touching = np.array([some.touch_data for some in effects], dtype=np.bool_)
@@ -264,21 +256,11 @@ def tensor_deps(trace: Trace) -> pl.DataFrame:
 def find_tensor_deps(host: Trace, row_of_node: Ints, start: Ints, log: IssueLog) -> pl.DataFrame:
     """Find the dependencies by tensors of a host trace, as rows of the linked trace.
 
-    Parameters
-    ----------
-    host
-        The host trace, with operands and schemas among its attributes.
-    row_of_node
-        int64, shape (host nodes,): the row of each in the linked trace.
-    start
-        int64 ns, shape (linked nodes,).
-    log
-        Records guessed and dropped dependencies.
-
-    Returns
-    -------
-    polars.DataFrame
-        As for :func:`tensor_deps`.
+    - ``host``: The host trace, with operands and schemas among its attributes.
+    - ``row_of_node``: int64, shape (host nodes,): the row of each in the linked trace.
+    - ``start``: int64 ns, shape (linked nodes,).
+    - ``log``: Records guessed and dropped dependencies.
+    - Returns: As for :func:`tensor_deps`.
     """
     attributes = host.attributes
     effects, of_node = _effects_of_nodes(host, attributes)

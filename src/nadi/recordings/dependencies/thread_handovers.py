@@ -43,16 +43,10 @@ def polled_work(here: DeviceCalls, before: Ints, after: Ints) -> tuple[Ints, Boo
     place of the program at least three stretches, and nine tenths of those that begin while such
     work runs, follow it this closely while their lengths vary twice as much.
 
-    Parameters
-    ----------
-    before, after
-        int64, shape (stretches,): the boundaries around each, ``2 * row + is_end``.
-
-    Returns
-    -------
-    int64, bool, shape (stretches,)
-        The node row of the work, or -1, and whether the stretch waits for it.
-        O((stretches + work) log work).
+    - ``before``, ``after``: int64, shape (stretches,): the boundaries around each, ``2 * row +
+      is_end``.
+    - Returns int64, bool, shape (stretches,): The node row of the work, or -1, and whether the
+      stretch waits for it. O((stretches + work) log work).
     """
     begin, end = _time(here, before), _time(here, after)
     work = _last_launched(here, before // 2, begin)
@@ -105,10 +99,8 @@ def waiting_threads(trace: Trace) -> Bools:
     last as long as the recording, and say nothing about what the job waits for. If no other thread
     works, none counts as waiting.
 
-    Returns
-    -------
-    bool, shape (nodes,)
-        O(nodes); where no Python frames are recorded, no thread is found.
+    - Returns bool, shape (nodes,): O(nodes); where no Python frames are recorded, no thread is
+      found.
     """
     found = np.zeros(trace.nodes.height, dtype=np.bool_)
     framed = trace.category_mask("python")
@@ -174,10 +166,8 @@ class _Stretches:
 def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     """Find where a thread waits for other threads.
 
-    Returns
-    -------
-    list of (kind, (src, dst))
-        Dependencies of the kinds thread, launch and sync; node rows, int64. O(ops log ops).
+    - Returns list of (kind, (src, dst)): Dependencies of the kinds thread, launch and sync; node
+      rows, int64. O(ops log ops).
     """
     is_gloo, asks = host_work(trace, "gloo:"), host_work(trace, "c10d::")
     is_idle = (trace.category_mask(*LABELS) & ~is_gloo) | asks | communication_calls(trace)
@@ -192,10 +182,8 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
 def waits_for_polled_work(here: DeviceCalls, nesting: Nesting) -> _Found:
     """Find where a thread waits for device work without a call.
 
-    Returns
-    -------
-    list of (kind, (src, dst))
-        As for :func:`hand_overs`; the work may end after what waits for it.
+    - Returns list of (kind, (src, dst)): As for :func:`hand_overs`; the work may end after what
+      waits for it.
     """
     trace = here.trace
     is_idle = trace.category_mask(*LABELS) & ~host_work(trace, "gloo:")
@@ -210,10 +198,7 @@ def operators_that_communicate(trace: Trace, parent: Ints) -> Bools:
     So do autograd functions, custom operators, hooks of autograd and operators of distributed
     tensors. They may wait for what they asked for in their own time.
 
-    Parameters
-    ----------
-    parent
-        int64, shape (nodes,): the node around each, or -1. O(nodes * depth).
+    - ``parent``: int64, shape (nodes,): the node around each, or -1. O(nodes * depth).
     """
     calls = communication_calls(trace)
     around = np.zeros(trace.nodes.height, dtype=np.bool_)
@@ -227,11 +212,8 @@ def operators_that_communicate(trace: Trace, parent: Ints) -> Bools:
 def forward_to_backward(trace: Trace) -> tuple[Ints, Ints]:
     """Pair forward operations with backward operations of the same sequence number.
 
-    Returns
-    -------
-    src, dst
-        int64 node rows: the forward operation of a number that starts last, and autograd's
-        operation, if they are on different threads. O(nodes log nodes).
+    - Returns src, dst: int64 node rows: the forward operation of a number that starts last, and
+      autograd's operation, if they are on different threads. O(nodes log nodes).
     """
     sequence, thread = trace.column("sequence"), trace.column("thread")
     start = trace.column("start")

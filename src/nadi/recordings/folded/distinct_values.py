@@ -35,14 +35,9 @@ def number_table(frame: pl.DataFrame) -> Ints:
 def with_entries(code: Ints, first: Ints, number: Ints) -> Ints:
     """Return numbers of rows that also tell apart what entries they have, in order.
 
-    Parameters
-    ----------
-    code
-        int64, shape (rows,): numbers of the rows so far.
-    first
-        int64, shape (rows + 1,): where the entries of each row begin.
-    number
-        int64, shape (entries,). O(entries log entries).
+    - ``code``: int64, shape (rows,): numbers of the rows so far.
+    - ``first``: int64, shape (rows + 1,): where the entries of each row begin.
+    - ``number``: int64, shape (entries,). O(entries log entries).
     """
     sizes = np.diff(first)
     code = number_pairs(code, sizes)

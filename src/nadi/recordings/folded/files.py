@@ -84,12 +84,8 @@ class _Header(msgspec.Struct):
 def check_folded_output(path: Path | str, source: Path | str | None, *, overwrite: bool) -> None:
     """Check that a folded job may be written, before it is made from ``source``, if from a file.
 
-    Raises
-    ------
-    UsageError
-        If its name does not end in ``.nadi``, or it is the job that is folded.
-    InputError
-        If it exists already and ``overwrite`` is not given, or cannot be written.
+    - Raises UsageError if its name does not end in ``.nadi``, or it is the job that is folded.
+    - Raises InputError if it exists already and ``overwrite`` is not given, or cannot be written.
     """
     place = locate(path)
     if not place.name.endswith(".nadi"):

@@ -114,10 +114,7 @@ def fold_classes(
 ) -> FoldedJob:
     """Fold one trace of each class.
 
-    Parameters
-    ----------
-    times
-        Of classes whose ranks took different times.
+    - ``times``: Of classes whose ranks took different times.
     """
     folds = [
         fold_trace(classes.traces[rank], times.get(number))

@@ -84,10 +84,8 @@ def row_codes(
 ) -> tuple[Ints, RowLayout]:  # fmt: skip
     """Return a number for each row that is equal for rows that can repeat, and their layout.
 
-    Parameters
-    ----------
-    deps, operands
-        Sorted by ``row``; what else they state, but for numbers that may grow, has to be equal.
+    - ``deps``, ``operands``: Sorted by ``row``; what else they state, but for numbers that may
+      grow, has to be equal.
     """
     equal = nodes.drop(*COUNTERS, *TIMES, "name").with_columns(
         pattern=pl.Series(names.pattern), nested=nodes["parent"] >= 0

@@ -48,19 +48,11 @@ def join_traces(
 ) -> list[Trace]:
     """Give the kernels that graphs replay the operators of the captures.
 
-    Parameters
-    ----------
-    traces
-        Kineto traces as read, one per rank.
-    files
-        Of its captures; they are read only if something was replayed. Ranks run the same program,
-        so that the capture of one serves all. Those that were given may also hold the same
-        kernels without graphs.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read.
+    - ``traces``: Kineto traces as read, one per rank.
+    - ``files``: Of its captures; they are read only if something was replayed. Ranks run the same
+      program, so that the capture of one serves all. Those that were given may also hold the same
+      kernels without graphs.
+    - Raises InputError if a file cannot be read.
     """
     replayed = [replays_of(trace) for trace in traces]
     if not any(replayed):
@@ -91,19 +83,10 @@ def join_graphs(trace: Trace, replays: Sequence[Replay], graphs: Sequence[Captur
     say around the operators what each graph was captured for
     (:func:`nadi.recordings.serving_steps.replay_mark`).
 
-    Parameters
-    ----------
-    trace
-        A Kineto trace as read.
-    replays
-        Its launches of graphs, from :func:`replays_of`.
-    graphs
-        Where to look for what they replay.
-
-    Returns
-    -------
-    Trace
-        O(nodes log nodes + nodes of replayed graphs).
+    - ``trace``: A Kineto trace as read.
+    - ``replays``: Its launches of graphs, from :func:`replays_of`.
+    - ``graphs``: Where to look for what they replay.
+    - Returns: O(nodes log nodes + nodes of replayed graphs).
     """
     paired, alone = pair(replays, graphs)
     shapes: dict[int, _Shape] = {}
@@ -455,12 +438,8 @@ def pair(
     engines pad; of these the one that was captured next after the graph before it, as pieces of a
     model follow each other.
 
-    Returns
-    -------
-    list of Paired
-        In the order of ``replays``.
-    list of (Replay, str)
-        Those without a graph, and why.
+    - Returns list of Paired: In the order of ``replays``.
+    - and list of (Replay, str): Those without a graph, and why.
     """
     paired, alone = [], []
     fitting: dict[tuple[str, ...], list[_Fit]] = {}

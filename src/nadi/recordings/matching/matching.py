@@ -36,21 +36,13 @@ def align_names(
     two threads with the most names in common are paired first, then the next two. Of several that
     have as many, those that begin first are.
 
-    Parameters
-    ----------
-    host_rows, device_rows
-        int64, shape (host operations,) and (device operations,): the nodes to pair.
-    names
-        int64, shape (host nodes,) and (device nodes,): equal numbers for equal names.
-
-    Returns
-    -------
-    host_row
-        int64, shape (device nodes,): the host node, or -1.
-    num_spanned
-        Operations from the first pair to the last on each thread, in the file that has more of
-        them there. Scattered accidental pairs are a small share of this number. Near-linear where
-        the two are nearly equal.
+    - ``host_rows``, ``device_rows``: int64, shape (host operations,) and (device operations,): the
+      nodes to pair.
+    - ``names``: int64, shape (host nodes,) and (device nodes,): equal numbers for equal names.
+    - Returns host_row: int64, shape (device nodes,): the host node, or -1.
+    - and num_spanned: Operations from the first pair to the last on each thread, in the file that
+      has more of them there. Scattered accidental pairs are a small share of this number.
+      Near-linear where the two are nearly equal.
     """
     ours = _host_sequences(host, host_rows)
     theirs = _device_sequences(device, device_rows)
@@ -72,9 +64,7 @@ def _assign(left: Sequence[Ints], right: Sequence[Ints]) -> list[tuple[int, int,
     The number of common items in any order bounds the number of common items in order, so that few
     pairs have to be aligned.
 
-    Returns
-    -------
-    list of (number in left, number in right, partners as :func:`align` fills them)
+    - Returns list of (number in left, number in right, partners as :func:`align` fills them)
     """
     bounds = common_counts(left, right)
     queue = [(-int(bounds[i, j]), i, j, False) for i, j in np.argwhere(bounds > 0).tolist()]
@@ -146,17 +136,10 @@ def align_later_steps(
     may run a collective, so these are paired by their order in the step, as is what is left of a
     name of which either step has as many.
 
-    Parameters
-    ----------
-    host_rows, device_rows
-        int64, shape (host operations,) and (device operations,): the nodes to pair.
-    names
-        int64, shape (host nodes,) and (device nodes,): equal numbers for equal names.
-
-    Returns
-    -------
-    int64, shape (device nodes,)
-        The host node, or -1.
+    - ``host_rows``, ``device_rows``: int64, shape (host operations,) and (device operations,): the
+      nodes to pair.
+    - ``names``: int64, shape (host nodes,) and (device nodes,): equal numbers for equal names.
+    - Returns int64, shape (device nodes,): The host node, or -1.
     """
     theirs = _by_step(device_rows, device.column("start"), device.name_mask(STEP_MARK))
     ours = _by_step(host_rows, host.column("id"), host.name_mask(STEP_MARK))  # in order of start
@@ -237,16 +220,9 @@ def match_operations(host: Trace, device: Trace, *, force: bool = False) -> Matc
     not of one run. They are refused even if their names match: names cannot distinguish two runs
     of one program.
 
-    Parameters
-    ----------
-    force
-        Whether to accept the best match whatever its rate.
-
-    Raises
-    ------
-    PairError
-        Unless forced, if fewer than 95 % of the operations have the same name, or if record
-        function ids contradict the names.
+    - ``force``: Whether to accept the best match whatever its rate.
+    - Raises PairError: Unless forced, if fewer than 95 % of the operations have the same name, or
+      if record function ids contradict the names.
     """
     names = _name_codes(host, device)
     by_id = {key: _match_by_id(host, device, column, key, names) for column, key in _IDS}
@@ -267,15 +243,8 @@ def match_later_steps(host: Trace, device: Trace, *, force: bool = False) -> Mat
 
     Both traces are of one process, so they belong together whatever the rate.
 
-    Returns
-    -------
-    Match or None
-        None if the recorder does not say so.
-
-    Raises
-    ------
-    PairError
-        Unless forced, if they are of two processes.
+    - Returns: None if the recorder does not say so.
+    - Raises PairError: Unless forced, if they are of two processes.
     """
     if device.step_lengths is None or not device.step_lengths.host_is_later:
         return None

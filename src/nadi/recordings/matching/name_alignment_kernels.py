@@ -17,21 +17,12 @@ _NOWHERE = -(2**62)
 def align(left: np.ndarray, right: np.ndarray, most_edits: int, partner: np.ndarray) -> int:
     """Pair equal elements of two sequences, in order, as many as possible.
 
-    Parameters
-    ----------
-    left, right
-        int64, shape (n,) and (m,).
-    most_edits
-        Up to half so many elements without a partner between two stretches, the pairs are
-        as many as can be; where there are more, they may be fewer.
-    partner
-        int64, shape (n,), -1 at entry: filled with the position in ``right``.
-
-    Returns
-    -------
-    int
-        Number of pairs. With d elements that have none expected O(n + m + d^2), and never
-        more than O((n + m) * most_edits).
+    - ``left``, ``right``: int64, shape (n,) and (m,).
+    - ``most_edits``: Up to half so many elements without a partner between two stretches, the pairs
+      are as many as can be; where there are more, they may be fewer.
+    - ``partner``: int64, shape (n,), -1 at entry: filled with the position in ``right``.
+    - Returns: Number of pairs. With d elements that have none expected O(n + m + d^2), and never
+      more than O((n + m) * most_edits).
     """
     # furthest positions reached on each diagonal, from the beginning and from the end
     forward, backward = np.empty((2, 2 * most_edits + 3), dtype=np.int64)

@@ -66,24 +66,15 @@ class _Contradiction(NamedTuple):
 def align_clocks(ranks: list[int], parts: pl.DataFrame, log: IssueLog) -> pl.DataFrame:
     """Compute the bounds of each rank's clock skew, and the shift that corrects it.
 
-    Parameters
-    ----------
-    ranks
-        All ranks of the job, ascending.
-    parts
-        The matched operations: ``collective``, ``rank``, ``comm_type``,
-        ``comm_bytes``, ``src``, ``dst``, ``is_cpu``, ``start`` and ``end`` in ns.
-    log
-        Records clocks that are shifted, and clocks that no shift can align.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``schema.CLOCKS``. Clocks are shifted only if an operation ends before it can, and only the
-        clocks that cannot be right. Device collectives end at nearly the same time on all ranks,
-        so the shift is the median difference of these ends, limited to the possible range; without
-        them it is the middle of that range. O(operations), times the number of ranks in a chain
-        between two compared ranks, which is usually small.
+    - ``ranks``: All ranks of the job, ascending.
+    - ``parts``: The matched operations: ``collective``, ``rank``, ``comm_type``, ``comm_bytes``,
+      ``src``, ``dst``, ``is_cpu``, ``start`` and ``end`` in ns.
+    - ``log``: Records clocks that are shifted, and clocks that no shift can align.
+    - Returns: ``schema.CLOCKS``. Clocks are shifted only if an operation ends before it can, and
+      only the clocks that cannot be right. Device collectives end at nearly the same time on all
+      ranks, so the shift is the median difference of these ends, limited to the possible range;
+      without them it is the middle of that range. O(operations), times the number of ranks in a
+      chain between two compared ranks, which is usually small.
     """
     number = np.array(ranks, dtype=np.int64)
     own = np.arange(number.size)
@@ -162,17 +153,11 @@ def _references(parts: pl.DataFrame, rank: Ints, num_ranks: int) -> Ints:
 def _lowered(meetings: _Meetings, shift: Ints) -> tuple[Ints, _Contradiction | None]:
     """Lower shifts as little as possible until no rank leaves before the last has entered.
 
-    Parameters
-    ----------
-    shift
-        int64 ns, shape (ranks,): upper bounds of the shifts; 2^62 for no bound.
-
-    Returns
-    -------
-    int64, shape (ranks,)
-        The greatest shifts within these bounds that satisfy all constraints.
-    _Contradiction or None
-        Ranks whose constraints no shifts can satisfy; the shifts are then invalid.
+    - ``shift``: int64 ns, shape (ranks,): upper bounds of the shifts; 2^62 for no bound.
+    - Returns int64, shape (ranks,): The greatest shifts within these bounds that satisfy all
+      constraints.
+    - and _Contradiction or None: Ranks whose constraints no shifts can satisfy; the shifts are then
+      invalid.
     """
     enter, leave = meetings.enter, meetings.leave
     cause, awaited = np.full((2, meetings.num_ranks), -1, dtype=np.int64)

@@ -20,12 +20,9 @@ SAME_BYTES = ("all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather
 def collectives_of(across: Across) -> pl.DataFrame:
     """Return the collectives of groups whose ranks all have a trace.
 
-    Returns
-    -------
-    polars.DataFrame
-        Rows of ``across.work`` with ``place``: the number of collectives of the group that the
-        rank issued before. Coalesced sends and receives are left out, as not all ranks of the
-        group need to take part in them.
+    - Returns: Rows of ``across.work`` with ``place``: the number of collectives of the group that
+      the rank issued before. Coalesced sends and receives are left out, as not all ranks of the
+      group need to take part in them.
     """
     groups = across.groups.with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
     fused = (pl.col("comm_type") == "other") & pl.col("name").cast(pl.String).str.contains(
@@ -52,11 +49,8 @@ def match_collectives(across: Across) -> pl.DataFrame:
     unmatched; then the one in which the fewest end before others begin. Operations with an unknown
     group are matched by common subsequences too, the largest groups first.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``part``, a row of ``across.work``; ``group``; ``lane`` and ``place``, the same for all
-        parts of a collective. O(communications log communications) if ranks agree.
+    - Returns: ``part``, a row of ``across.work``; ``group``; ``lane`` and ``place``, the same for
+      all parts of a collective. O(communications log communications) if ranks agree.
     """
     named = collectives_of(across)
     stated, named = _by_comms_id(named)
@@ -207,11 +201,8 @@ def match_pairs(across: Across) -> pl.DataFrame:
 
     Both are of the same group and, for gloo, of the same tag. NCCL matches by order alone.
 
-    Returns
-    -------
-    polars.DataFrame
-        One row per pair: ``send`` and ``receive``, rows of ``across.work``.
-        O(communications).
+    - Returns: One row per pair: ``send`` and ``receive``, rows of ``across.work``.
+      O(communications).
     """
     # operations without a known peer stay unmatched, as do those of a rank with itself
     work = across.work.filter(

@@ -17,15 +17,10 @@ def common_subsequence(a: Ints, b: Ints, furthest: Ints, partner: Ints) -> None:
     it ended, so that the time is O(512 * (len(a) + len(b))) whatever they hold; the pairs are
     then no longer sure to be the most.
 
-    Parameters
-    ----------
-    a, b
-        int64, shapes (n,) and (m,).
-    furthest
-        int64, shape (513, 1027): work space; row d is how far along ``a`` paths with d
-        differences came, by diagonal.
-    partner
-        int64, shape (n,): set to the place in ``b`` of the equal element, or -1.
+    - ``a``, ``b``: int64, shapes (n,) and (m,).
+    - ``furthest``: int64, shape (513, 1027): work space; row d is how far along ``a`` paths with d
+      differences came, by diagonal.
+    - ``partner``: int64, shape (n,): set to the place in ``b`` of the equal element, or -1.
     """
     partner[:] = -1
     begin_a, begin_b = 0, 0

@@ -20,10 +20,8 @@ _ALONE = "they keep their measured duration"
 def report_collectives(across: Across, matched: pl.DataFrame, log: IssueLog) -> None:
     """Report the collectives without a counterpart, and those of different sizes.
 
-    Parameters
-    ----------
-    matched
-        As :func:`nadi.recordings.ranks.collective_matching.match_collectives` returns it.
+    - ``matched``: As :func:`nadi.recordings.ranks.collective_matching.match_collectives` returns
+      it.
     """
     work = across.work.filter(pl.col("kind") == "COMM_COLL")
     groups = across.groups.with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
@@ -117,10 +115,7 @@ def _first_places(every: pl.DataFrame, alone: pl.DataFrame) -> list[tuple[int, i
 def report_pairs(across: Across, pairs: pl.DataFrame, log: IssueLog) -> None:
     """Report the sends and receives without a counterpart, and those of different sizes.
 
-    Parameters
-    ----------
-    pairs
-        As :func:`nadi.recordings.ranks.collective_matching.match_pairs` returns it.
+    - ``pairs``: As :func:`nadi.recordings.ranks.collective_matching.match_pairs` returns it.
     """
     work = across.work
     matched = pl.concat([pairs["send"], pairs["receive"]])

@@ -19,10 +19,7 @@ def common_world_size(traces: Sequence[Trace], log: IssueLog) -> int:
 
     Records ranks that are outside it and in no larger group.
 
-    Raises
-    ------
-    PairError
-        If traces state different sizes.
+    - Raises PairError if traces state different sizes.
     """
     refuse_other_sizes((_path(trace), trace.rank, trace.world_size) for trace in traces)
     size = max((trace.world_size for trace in traces), default=-1)
@@ -38,10 +35,7 @@ def common_world_size(traces: Sequence[Trace], log: IssueLog) -> int:
 def refuse_other_sizes(recordings: Iterable[tuple[str, int, int]]) -> None:
     """Raise PairError if recordings state different world sizes.
 
-    Parameters
-    ----------
-    recordings
-        Path, rank and world size of each; a size that is not above 0 is not stated.
+    - ``recordings``: Path, rank and world size of each; a size that is not above 0 is not stated.
     """
     stating: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for path, rank, size in recordings:

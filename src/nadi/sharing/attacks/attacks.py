@@ -56,11 +56,8 @@ class Target(NamedTuple):
 def attack_targets(targets: Sequence[Target]) -> pl.DataFrame:
     """Run all attacks on the jobs of a corpus, leaving out the job under attack.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``attack``, ``accuracy``, ``chance``: shares of right guesses; chance is that of guessing
-        the most common answer. O(jobs^3).
+    - Returns: ``attack``, ``accuracy``, ``chance``: shares of right guesses; chance is that of
+      guessing the most common answer. O(jobs^3).
     """
     models = [target.model for target in targets]
     known = np.stack([target.known.vector for target in targets])
@@ -177,10 +174,7 @@ def _membership(known: Floats, seen: Floats) -> float:
 def best_threshold(has: Floats, lacks: Floats) -> float:
     """Return how well a threshold tells distances of two kinds apart, at best; 0.5 to 1.
 
-    Parameters
-    ----------
-    has, lacks
-        Of what the attacker has, mostly small; and of what the attacker lacks.
+    - ``has``, ``lacks``: Of what the attacker has, mostly small; and of what the attacker lacks.
     """
     limits = np.concatenate([has, lacks])
     return max(float(((has <= at).mean() + (lacks > at).mean()) / 2) for at in limits)

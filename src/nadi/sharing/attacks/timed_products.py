@@ -46,17 +46,9 @@ def side_by_durations(moved: int, products: TimedProducts, device: Device) -> fl
     Samples of all true sides are weighted by how well the curves then explain the durations, drawn
     again by these weights, and moved a little, with less and less tolerance.
 
-    Parameters
-    ----------
-    moved
-        A released side.
-    products
-        Of which it is a side.
-
-    Returns
-    -------
-    float
-        O(products * samples).
+    - ``moved``: A released side.
+    - ``products``: Of which it is a side.
+    - Returns: O(products * samples).
     """
     released, place = np.unique(products.operations.shape, return_inverse=True)
     place = place.reshape(-1, 4)

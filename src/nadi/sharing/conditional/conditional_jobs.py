@@ -69,10 +69,7 @@ def conditional_job(model: ConditionalModel, known: Conditions) -> Job:
     Its collectives have all members and one size for all of them, and its messages arrive, so that
     a simulation ends. Ranks of a stage share a trace. O(operations of all stages).
 
-    Parameters
-    ----------
-    known
-        All conditions that the learned jobs have.
+    - ``known``: All conditions that the learned jobs have.
     """
     stages = values_of_stages(known)
     maker = _Maker(model)

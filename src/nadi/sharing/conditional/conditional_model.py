@@ -130,10 +130,7 @@ class ConditionalModel(msgspec.Struct, frozen=True):
 def decode_generator(content: bytes, name: str) -> ConditionalModel:
     """Return the generator of the bytes of a file.
 
-    Raises
-    ------
-    FormatError
-        If they are something else, or damaged.
+    - Raises FormatError if they are something else, or damaged.
     """
     remedy = "give a file that nadi learn of this version wrote"
     try:

@@ -148,17 +148,10 @@ def generated_jobs(
 def listed_jobs(table: Path | str) -> Iterator[tuple[Job | Sequence[Trace], Conditions, str]]:
     """Read the jobs that a table lists, with their conditions.
 
-    Parameters
-    ----------
-    table
-        A CSV file with a row for each job: ``job``, its path from the table's folder, and a column
-        for each condition. Whole numbers are numbers, ``true`` and ``false`` say whether something
-        holds, and other values are words; an empty one is not known.
-
-    Raises
-    ------
-    InputError
-        If the table or a job cannot be read.
+    - ``table``: A CSV file with a row for each job: ``job``, its path from the table's folder, and
+      a column for each condition. Whole numbers are numbers, ``true`` and ``false`` say whether
+      something holds, and other values are words; an empty one is not known.
+    - Raises InputError if the table or a job cannot be read.
     """
     place = locate(table)
     text = read_file(place).content.tobytes()

@@ -43,14 +43,9 @@ class Tree(msgspec.Struct, frozen=True):
 def grow(names: Sequence[str], facts: Floats, answers: Ints, deepest: int = _DEEPEST) -> Tree:
     """Learn a tree; equally good questions are asked of the fact that is named first.
 
-    Parameters
-    ----------
-    names
-        Of the facts.
-    facts
-        float64, shape (examples, facts).
-    answers
-        int64, shape (examples,): from 0.
+    - ``names``: Of the facts.
+    - ``facts``: float64, shape (examples, facts).
+    - ``answers``: int64, shape (examples,): from 0.
     """
     counts = np.bincount(answers)
     answer = int(counts.argmax())

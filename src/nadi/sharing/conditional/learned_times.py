@@ -21,16 +21,10 @@ _SLOWEST = 2.0
 def timed_job(job: Job, device: Device, times: LearnedTimes | None, seed: int = 0) -> Job:
     """Return a job whose computations have times on a device.
 
-    Parameters
-    ----------
-    times
-        How they differ from its prices; None for not at all. One rank, which the seed draws, is
-        slower than the others as the slowest ranks of learned jobs are, in all of its operations.
-
-    Returns
-    -------
-    Job
-        O(operations of different traces).
+    - ``times``: How they differ from its prices; None for not at all. One rank, which the seed
+      draws, is slower than the others as the slowest ranks of learned jobs are, in all of its
+      operations.
+    - Returns: O(operations of different traces).
     """
     priced = {id(one): price_trace(one, device)[0] for one in job.traces}
     if times is None:

@@ -71,21 +71,11 @@ def check_epsilon(epsilon: float) -> None:
 def check_budget(table: Path | str, rho: Fraction, budget: float) -> Spent:
     """Return what the models of a table have spent, if one more is within the budget.
 
-    Parameters
-    ----------
-    table
-        The ledger is the file of this name with ``.privacy.json`` at its end.
-    rho
-        Of the further model.
-    budget
-        Epsilon of all models, at most.
-
-    Raises
-    ------
-    UsageError
-        If it is not.
-    InputError
-        If the ledger is damaged.
+    - ``table``: The ledger is the file of this name with ``.privacy.json`` at its end.
+    - ``rho``: Of the further model.
+    - ``budget``: Epsilon of all models, at most.
+    - Raises UsageError if it is not.
+    - Raises InputError if the ledger is damaged.
     """
     place = _ledger_of(table)
     before = _read(place) if place.exists() else Spent()
@@ -105,15 +95,8 @@ def spend(table: Path | str, rho: Fraction, budget: float) -> float:
 
     Parameters and errors are those of :func:`check_budget`.
 
-    Returns
-    -------
-    float
-        Epsilon of all models of the table, with this one.
-
-    Raises
-    ------
-    InputError
-        If the ledger cannot be written, too.
+    - Returns: Epsilon of all models of the table, with this one.
+    - Raises InputError if the ledger cannot be written, too.
     """
     before = check_budget(table, rho, budget)
     new = Spent((*before.rho, (rho.numerator, rho.denominator)))

@@ -58,19 +58,10 @@ def contribution(
 ) -> dict[str, Ints]:  # fmt: skip
     """Return what a job adds to each sum; int64.
 
-    Parameters
-    ----------
-    given
-        Its conditions.
-    where
-        What to call it in messages.
-    device
-        Against whose prices its times are stated; by default they are not.
-
-    Raises
-    ------
-    InputError
-        If conditions are missing or wrong.
+    - ``given``: Its conditions.
+    - ``where``: What to call it in messages.
+    - ``device``: Against whose prices its times are stated; by default they are not.
+    - Raises InputError if conditions are missing or wrong.
     """
     place = bins_of(with_usual(given, where))
     bins = [len(one) for one in MARGINS.values()]
@@ -126,17 +117,11 @@ def release(
 ) -> PrivateCorpus:  # fmt: skip
     """Return the noisy sums of what jobs contribute.
 
-    Parameters
-    ----------
-    jobs
-        Of each its :func:`contribution`.
-    rho
-        What may be spent. Without a device the conditions have all of it.
-    device
-        Name of the device of the contributions; empty for none.
-    random
-        By default the randomness of the operating system: noise that comes again would reveal
-        how two corpora differ.
+    - ``jobs``: Of each its :func:`contribution`.
+    - ``rho``: What may be spent. Without a device the conditions have all of it.
+    - ``device``: Name of the device of the contributions; empty for none.
+    - ``random``: By default the randomness of the operating system: noise that comes again would
+      reveal how two corpora differ.
     """
     random = random or SystemRandom()
     parts = _PARTS if device else {"conditions": Fraction(1)}

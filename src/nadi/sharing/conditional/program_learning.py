@@ -66,15 +66,9 @@ def generator_of_jobs(
 ) -> ConditionalModel:
     """Learn a generator.
 
-    Parameters
-    ----------
-    jobs
-        Each with its conditions, and what to call it in messages.
-
-    Raises
-    ------
-    InputError
-        If there is no job, conditions are missing, or a job is none of layers and micro-batches.
+    - ``jobs``: Each with its conditions, and what to call it in messages.
+    - Raises InputError if there is no job, conditions are missing, or a job is none of layers and
+      micro-batches.
     """
     conditions: list[Conditions] = []
     programs: list[StageProgram] = []
@@ -346,12 +340,8 @@ def schedule_facts(
 ) -> dict[str, float]:  # fmt: skip
     """Return what decides which kind of segment comes next: no number that grows with a job.
 
-    Parameters
-    ----------
-    done, of_each
-        Segments of each kind so far, and in the whole step.
-    before
-        The last kind; -1 for none.
+    - ``done``, ``of_each``: Segments of each kind so far, and in the whole step.
+    - ``before``: The last kind; -1 for none.
     """
     found = dict(values.facts)
     to_end = values.stages - values.stage

@@ -107,14 +107,10 @@ class LawFinder:
     def find(self, rows: Sequence[int], sizes: Floats, sides: Floats | None = None) -> Law:
         """Return the law of sizes.
 
-        Parameters
-        ----------
-        rows
-            Of which cases the sizes are.
-        sizes
-            float64, shape (rows,): none below 0.
-        sides
-            float64, shape (rows, 4): sides of the operation's product, which factors may be.
+        - ``rows``: Of which cases the sizes are.
+        - ``sizes``: float64, shape (rows,): none below 0.
+        - ``sides``: float64, shape (rows, 4): sides of the operation's product, which factors may
+          be.
         """
         chosen = np.array(rows, dtype=np.int64)
         if sizes.size < _FEW_CASES and sizes.min() >= _TELLING:
@@ -290,10 +286,7 @@ def _best_law(
 ) -> _Fitted:
     """Return the law of few terms that is nearest to sizes; of those that fit, the shortest.
 
-    Parameters
-    ----------
-    starts
-        How many first terms are tried: with the best one alone a sum can begin wrongly.
+    - ``starts``: How many first terms are tried: with the best one alone a sum can begin wrongly.
     """
     weight = 1.0 / np.maximum(sizes, 1.0)
     columns = candidates.table * weight[:, None]

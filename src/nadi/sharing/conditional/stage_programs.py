@@ -131,10 +131,7 @@ def read_stage(
 ) -> StageProgram:
     """Read what a stage of a job does, from the trace of its first rank.
 
-    Raises
-    ------
-    InputError
-        If operations state no phase, or the layers are not those of the conditions.
+    - Raises InputError if operations state no phase, or the layers are not those of the conditions.
     """
     inner = int(known["tp"]) * int(known["cp"]) * int(known["dp"])
     ranks = len(job.traces if isinstance(job, Job) else job)
@@ -171,15 +168,11 @@ def read_stage(
 def sums_of_products(sides: Ints, layer: Ints, sizes: Mapping[str, float]) -> dict[str, float]:
     """Return what matrices of a stage's first segment amount to: its weights, and a layer's.
 
-    Parameters
-    ----------
-    sides
-        int64, shape (operations, 4): of products; those that are no product of two matrices are
-        left out, such as attention. One product of all experts counts as all their weights.
-    layer
-        int64, shape (operations,): -1 for none.
-    sizes
-        Of the stage.
+    - ``sides``: int64, shape (operations, 4): of products; those that are no product of two
+      matrices are left out, such as attention. One product of all experts counts as all their
+      weights.
+    - ``layer``: int64, shape (operations,): -1 for none.
+    - ``sizes``: Of the stage.
     """
     matrices = sides[:, 0]
     of_experts = (matrices == sizes.get(EXPERTS, 0)) & (sides[:, 2:] == sizes["hidden"]).any(axis=1)

@@ -57,10 +57,7 @@ class StageValues(NamedTuple):
 def with_usual(conditions: Mapping[str, int | str | bool], where: str) -> Conditions:
     """Return conditions with the usual ones put in.
 
-    Raises
-    ------
-    InputError
-        If one that every job has is missing, or is no number that a job can have.
+    - Raises InputError if one that every job has is missing, or is no number that a job can have.
     """
     known = {**_USUAL, **conditions}
     if type(known["dp"]) is type(known["micro_batch"]) is int:

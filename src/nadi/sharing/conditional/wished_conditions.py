@@ -49,17 +49,11 @@ def wished_conditions(
 
     The width of an MLP and the heads follow the hidden size in the job's proportions.
 
-    Parameters
-    ----------
-    wishes
-        Conditions by name.
-    ranks
-        Of the whole job, along the data parallel axis what others leave; 0 if it is not stated.
-
-    Raises
-    ------
-    UsageError
-        If a condition is unknown, was never met, was always the same, or does not fit others.
+    - ``wishes``: Conditions by name.
+    - ``ranks``: Of the whole job, along the data parallel axis what others leave; 0 if it is not
+      stated.
+    - Raises UsageError if a condition is unknown, was never met, was always the same, or does not
+      fit others.
     """
     _check_known(model, wishes)
     base = _base(model, wishes, seed)

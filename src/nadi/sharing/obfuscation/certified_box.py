@@ -66,19 +66,11 @@ def network_of(num_ranks: int, bandwidth: float, latency: float) -> System:
 def largest_difference(before: Job, after: Job, tolerance: float) -> float | None:
     """Bound the difference of two jobs' step times on every system of :data:`BOX`.
 
-    Parameters
-    ----------
-    before, after
-        For a simulator, with the times of computations.
-    tolerance
-        A share of the step time.
-
-    Returns
-    -------
-    float or None
-        A bound, as a share of the shorter step time, that is at most the tolerance; None if the
-        jobs differ by more, or it cannot be shown with at most 300 networks. O(networks *
-        simulation).
+    - ``before``, ``after``: For a simulator, with the times of computations.
+    - ``tolerance``: A share of the step time.
+    - Returns: A bound, as a share of the shorter step time, that is at most the tolerance; None if
+      the jobs differ by more, or it cannot be shown with at most 300 networks. O(networks *
+      simulation).
     """
     first, second = _tangents(before), _tangents(after)
     worst, seen = 0.0, set[_Point]()

@@ -61,10 +61,7 @@ class Fidelity(NamedTuple):
 def answers(job: Job, systems: Mapping[str, System]) -> dict[str, Answer]:
     """Simulate a job on systems; computations without a time are priced by their devices.
 
-    Raises
-    ------
-    NadiError
-        If it cannot be simulated.
+    - Raises NadiError if it cannot be simulated.
     """
     return {name: _answer(job, system) for name, system in systems.items()}
 

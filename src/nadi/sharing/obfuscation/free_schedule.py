@@ -44,10 +44,7 @@ class RankWork(NamedTuple):
 def free_schedule(job: Job) -> Simulation:
     """Simulate a job on a system whose communication takes no time.
 
-    Raises
-    ------
-    NadiError
-        If it cannot be simulated.
+    - Raises NadiError if it cannot be simulated.
     """
     collectives = Collectives(endpoint_delay=0, group_endpoint_delay=0)
     dimension = Dimension("switch", len(job.traces), _FASTEST)

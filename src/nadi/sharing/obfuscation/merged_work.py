@@ -42,15 +42,9 @@ class Cuts(NamedTuple):
 def time_cuts(work: RankWork, grid: Ints) -> Cuts:
     """Cut at given times, and where messages are sent or received.
 
-    Parameters
-    ----------
-    grid
-        int64 ns, ascending: from 0 to the end of the last rank; collectives move to the next.
-
-    Returns
-    -------
-    Cuts
-        O(nodes log nodes).
+    - ``grid``: int64 ns, ascending: from 0 to the end of the last rank; collectives move to the
+      next.
+    - Returns: O(nodes log nodes).
     """
     message = ~work.computes & ~work.collective
     cuts = np.unique(np.concatenate([grid, work.end[message]]))
@@ -114,22 +108,12 @@ def merge_work(
     Collectives of one group, type and class of slack at one cut become a few. Those without slack
     come after the first block of the interval, and others go on beside a block of their own.
 
-    Parameters
-    ----------
-    sizes
-        int64 bytes, shape (nodes,): of communication; those of what is merged are added.
-    beside
-        What each rank computes beside collectives.
-    base
-        The number of collectives of each group and type becomes a power of it; with infinity each
-        merged one is one.
-    splits
-        Into what parts these are split.
-
-    Returns
-    -------
-    Trace
-        O(nodes log nodes).
+    - ``sizes``: int64 bytes, shape (nodes,): of communication; those of what is merged are added.
+    - ``beside``: What each rank computes beside collectives.
+    - ``base``: The number of collectives of each group and type becomes a power of it; with
+      infinity each merged one is one.
+    - ``splits``: Into what parts these are split.
+    - Returns: O(nodes log nodes).
     """
     blocks, (merged, comm_of) = _blocks(work, cuts, beside), _merged(work, cuts, beside)
     chosen = np.flatnonzero(comm_of >= 0)

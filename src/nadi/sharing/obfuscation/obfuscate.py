@@ -188,10 +188,8 @@ def write_obfuscated(
 def check_output(place: Path, job: Job, *, recorded: bool, overwrite: bool) -> tuple[Path, ...]:
     """Check that a job may be written to a folder, and return its files; writes nothing.
 
-    Raises
-    ------
-    InputError
-        If a file exists already and ``overwrite`` is not given, or the folder is a file.
+    - Raises InputError if a file exists already and ``overwrite`` is not given, or the folder is a
+      file.
     """
     names = [f"rank{rank}.nadi" if recorded else f"trace.{rank}.et" for rank in job.ranks]
     targets = tuple(place / name for name in (*names, REPORT))
@@ -249,10 +247,7 @@ class _Report(msgspec.Struct):
 def read_report(path: Path) -> _Report:
     """Read the report beside an obfuscated job: its level, and what its key is recognized by.
 
-    Raises
-    ------
-    InputError
-        If the file is no such report.
+    - Raises InputError if the file is no such report.
     """
     content = read_settings(path, "name a folder that nadi obfuscate wrote")
     found = decode_json(content, _Report, str(path), "obfuscate the job again")

@@ -69,12 +69,9 @@ def _axes_of(job: Job) -> tuple[RankGroups, Floats]:
     Ranks that send messages to each other, in one or several steps, are a group. A group whose
     ranks are all in another one counts as that one.
 
-    Returns
-    -------
-    RankGroups
-        The groups of each axis, as roles of a job. O(nodes + groups^2).
-    numpy.ndarray
-        float64, shape (axes,): bytes that a rank sends along each, the mean over its ranks.
+    - Returns RankGroups: The groups of each axis, as roles of a job. O(nodes + groups^2).
+    - and numpy.ndarray: float64, shape (axes,): bytes that a rank sends along each, the mean over
+      its ranks.
     """
     volume: dict[_Members, float] = {}
     pairs: dict[_Members, float] = {}
@@ -233,25 +230,14 @@ _ROUNDS = 64  # the same for every job: the number of layers and of micro-batche
 def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[Job, PrivacyLoss]:
     """Return a job of noisy times and volumes, and what it spends.
 
-    Parameters
-    ----------
-    job
-        Without names, from :func:`nadi.sharing.obfuscation.structure.simulator_job`, with times.
-    epsilon
-        The privacy loss of the whole release.
-    random
-        By default the randomness of the operating system. It is not derived from a key: noise
-        that comes again for a neighboring job would reveal their difference.
-
-    Returns
-    -------
-    job, loss
-        Ranks that shared a trace share one, whose time is published once. O(nodes).
-
-    Raises
-    ------
-    UsageError
-        If epsilon is out of range.
+    - ``job``: Without names, from :func:`nadi.sharing.obfuscation.structure.simulator_job`, with
+      times.
+    - ``epsilon``: The privacy loss of the whole release.
+    - ``random``: By default the randomness of the operating system. It is not derived from a key:
+      noise that comes again for a neighboring job would reveal their difference.
+    - Returns job, loss: Ranks that shared a trace share one, whose time is published once.
+      O(nodes).
+    - Raises UsageError if epsilon is out of range.
     """
     if not LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
         raise UsageError(
@@ -349,10 +335,7 @@ _LARGEST = 1 << 16
 def read_secret(path: Path | str) -> SecretKey:
     """Read a key: at least 16 random bytes, or their text.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or holds no key.
+    - Raises InputError if the file cannot be read, or holds no key.
     """
     try:
         with locate(path).open("rb") as file:  # of a pipe, too, which a program of keys writes

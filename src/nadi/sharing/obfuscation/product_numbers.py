@@ -69,18 +69,10 @@ def rank_of_side(
     one other side, or with a number of heads that stayed; of equal ones, the nearer to the moved
     side.
 
-    Parameters
-    ----------
-    side, moved
-        The true side, and the released one.
-    products
-        Of each different product: its released sides, FLOPs and bytes.
-
-    Returns
-    -------
-    float
-        1 for the first, 0 for the last or one that the solver does not think of. Who knows
-        nothing has 0.5 in the mean. O(products * candidates^2).
+    - ``side``, ``moved``: The true side, and the released one.
+    - ``products``: Of each different product: its released sides, FLOPs and bytes.
+    - Returns: 1 for the first, 0 for the last or one that the solver does not think of. Who knows
+      nothing has 0.5 in the mean. O(products * candidates^2).
     """
     candidates = _candidates(moved, _LIKELY)
     explained = np.zeros(candidates.size)

@@ -49,15 +49,8 @@ def rename_job(job: Job, key: SecretKey) -> Job:
 
     Times are shifted so that the job starts at 0. Sizes, durations and dependencies stay.
 
-    Parameters
-    ----------
-    key
-        With the salt of the job (:meth:`SecretKey.for_job`).
-
-    Returns
-    -------
-    Job
-        Ranks that shared a trace share one. O(nodes + distinct names).
+    - ``key``: With the salt of the job (:meth:`SecretKey.for_job`).
+    - Returns: Ranks that shared a trace share one. O(nodes + distinct names).
     """
     different = list({id(trace): trace for trace in job.traces}.values())
     roles = list(job.rank_groups.members) if job.rank_groups else []
@@ -228,12 +221,9 @@ _TYPES = {"op_class": "string", "dtype": "string", "gemm_shape": "int64_list",
 def spans(name: str, node: Ints, number: Ints, values: Sequence[bytes]) -> Attributes:
     """Return attributes of one name, of which many nodes have the same value.
 
-    Parameters
-    ----------
-    node, number
-        int64, shape (attributes,): row of ``nodes``, ascending, and position in ``values``.
-    values
-        The bytes of each different value, as its type has them.
+    - ``node``, ``number``: int64, shape (attributes,): row of ``nodes``, ascending, and position in
+      ``values``.
+    - ``values``: The bytes of each different value, as its type has them.
     """
     sizes = np.array([len(value) for value in values], dtype=np.int64)
     first = np.cumsum(sizes) - sizes

@@ -62,10 +62,7 @@ class SecretKey:
 def key_of(content: bytes, where: str) -> SecretKey:
     """Return the key of a file's content; white space around it does not count.
 
-    Raises
-    ------
-    InputError
-        If it is too short, or too regular to be random.
+    - Raises InputError if it is too short, or too regular to be random.
     """
     secret = content.strip()
     if len(secret) < _LEAST_BYTES:

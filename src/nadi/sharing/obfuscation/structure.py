@@ -63,10 +63,7 @@ _CLASSES = 6  # of slack
 def simulator_job(job: Job) -> Job:
     """Return a job whose nodes a simulator can run as they are: a recording is converted.
 
-    Raises
-    ------
-    NadiError
-        If it cannot be converted.
+    - Raises NadiError if it cannot be converted.
     """
     if job.rank_groups is not None:
         return job
@@ -114,21 +111,11 @@ def merge_job(
 
     Where the job is cut, and into how many intervals at least, follows from the key.
 
-    Parameters
-    ----------
-    job
-        Without names, from :func:`simulator_job`, with times.
-    key
-        With the salt of the job.
-    systems
-        On which both jobs are simulated.
-    before
-        The answers of the original.
-
-    Raises
-    ------
-    InputError
-        If the job cannot be merged, or not within the tolerance.
+    - ``job``: Without names, from :func:`simulator_job`, with times.
+    - ``key``: With the salt of the job.
+    - ``systems``: On which both jobs are simulated.
+    - ``before``: The answers of the original.
+    - Raises InputError if the job cannot be merged, or not within the tolerance.
     """
     tolerance = GUARANTEES["structure"].tolerance
     done = free_schedule(job)
@@ -245,25 +232,13 @@ def move_job(
 
     Equal sizes stay equal. FLOPs follow shapes, and durations stay.
 
-    Parameters
-    ----------
-    job
-        Without names.
-    key
-        With the salt of the job.
-    systems
-        On which both jobs are simulated.
-    in_box
-        Whether step times are also kept on every system of the box, if computations have times.
-
-    Returns
-    -------
-    Moved
-
-    Raises
-    ------
-    InputError
-        If no sizes can be moved within the tolerance.
+    - ``job``: Without names.
+    - ``key``: With the salt of the job.
+    - ``systems``: On which both jobs are simulated.
+    - ``in_box``: Whether step times are also kept on every system of the box, if computations have
+      times.
+    - Returns Moved
+    - Raises InputError if no sizes can be moved within the tolerance.
     """
     tolerance = GUARANTEES["shapes"].tolerance
     before = answers(simulator_job(job), systems)

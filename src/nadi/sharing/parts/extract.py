@@ -447,21 +447,12 @@ def _half(graph: EventGraph, chosen: Bools, inside: Bools, destinations: Ints) -
 def boundary_waits(graph: EventGraph, cut: Cut, nodes: Sequence[Ints]) -> pl.DataFrame:
     """Return what operations of a part wait for outside, a row per dependency.
 
-    Parameters
-    ----------
-    graph
-        The whole.
-    cut
-        Its cut.
-    nodes
-        For each rank, int64, shape (nodes of the whole,): what the part calls each node.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``schema.WAITS``: ``moment`` (``start`` or ``end``) of ``node`` is no sooner
-        than ``after_ns`` after ``at_ns`` (since the epoch). ``waits_for`` is an operation of
-        ``of_rank``; for a collective of which members are outside, it is empty, and the rank -1.
+    - ``graph``: The whole.
+    - ``cut``: Its cut.
+    - ``nodes``: For each rank, int64, shape (nodes of the whole,): what the part calls each node.
+    - Returns: ``schema.WAITS``: ``moment`` (``start`` or ``end``) of ``node`` is no sooner than
+      ``after_ns`` after ``at_ns`` (since the epoch). ``waits_for`` is an operation of ``of_rank``;
+      for a collective of which members are outside, it is empty, and the rank -1.
     """
     dst, src = graph.destinations[cut.border], graph.in_src[cut.border]
     is_hub = dst >= 2 * graph.num_ops  # never: a hub inside has no member outside
@@ -504,20 +495,11 @@ def boundary_tensors(trace: Trace, kept: Bools, nodes: Ints) -> pl.DataFrame:
     that has it reads it; it is left there if the part has it as an output, and the next operation
     outside that has it reads it. O(operands).
 
-    Parameters
-    ----------
-    trace
-        The whole rank, linked.
-    kept
-        bool, shape (nodes,): the rows of the part.
-    nodes
-        int64, shape (nodes,): what the part calls each node.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``schema.PART_TENSORS``: ``node`` reads the tensor first, or has it as an output last;
-        ``outside`` is the operation that had it as an output before, or reads it next.
+    - ``trace``: The whole rank, linked.
+    - ``kept``: bool, shape (nodes,): the rows of the part.
+    - ``nodes``: int64, shape (nodes,): what the part calls each node.
+    - Returns: ``schema.PART_TENSORS``: ``node`` reads the tensor first, or has it as an output
+      last; ``outside`` is the operation that had it as an output before, or reads it next.
     """
     timed = (trace.column("start") >= 0) & trace.nodes["is_cpu"].to_numpy()
     uses = trace.operands.lazy().filter(pl.col("tensor") >= 0).select("node", "is_output", "tensor")

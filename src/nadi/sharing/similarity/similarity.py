@@ -361,15 +361,8 @@ _Counts = Mapping[object, float]
 def total_variation(one: _Counts, other: _Counts) -> float:
     """Return the total variation of two distributions: half the sum of differences of shares.
 
-    Parameters
-    ----------
-    one, other
-        How often each thing occurs, or how much of it there is.
-
-    Returns
-    -------
-    float
-        0 if all shares are equal or both are empty, 1 if nothing is in both.
+    - ``one``, ``other``: How often each thing occurs, or how much of it there is.
+    - Returns: 0 if all shares are equal or both are empty, 1 if nothing is in both.
     """
     p, q = _shares(one, other)
     if p.sum() == 0 or q.sum() == 0:

@@ -41,10 +41,7 @@ class Counts(NamedTuple):
 def count_contexts(sequences: Iterable[tuple[Sequence[int], int]]) -> tuple[Counts, ...]:
     """Count what follows contexts of all lengths. O(symbols log symbols) for each.
 
-    Parameters
-    ----------
-    sequences
-        Symbols, of which the first is only context; and how often the sequence came.
+    - ``sequences``: Symbols, of which the first is only context; and how often the sequence came.
     """
     known: dict[tuple[int, ...], int] = {}
     for symbols, weight in sequences:
@@ -155,10 +152,7 @@ class BackOff:
     def next(self, history: History, random: np.random.Generator) -> list[int]:
         """Draw the next symbol; those after it may replace it, the likeliest first.
 
-        Parameters
-        ----------
-        history
-            What came before, at least one symbol.
+        - ``history``: What came before, at least one symbol.
         """
         drawn: list[int] = []
         others: list[int] = []

@@ -116,17 +116,9 @@ def _at_width(known: Quantities, rows: Ints, width: Ints) -> TokenQuantities:
 def check_width(known: Quantities, token: Ints, width: int, learned: int) -> None:
     """Raise UsageError unless what operations take is known at two widths, or at this one.
 
-    Parameters
-    ----------
-    token
-        Of all operations of the job.
-    learned
-        The width of the learned job that it is like.
-
-    Raises
-    ------
-    UsageError
-        The message says how many are known at one width only.
+    - ``token``: Of all operations of the job.
+    - ``learned``: The width of the learned job that it is like.
+    - Raises UsageError: The message says how many are known at one width only.
     """
     if width == learned:
         return
@@ -175,10 +167,7 @@ def drawn_steps(
     A new step is as slow on all ranks as one learned step was: the first as the first, later ones
     as any later one. A new rank is as slow as a learned rank of its role.
 
-    Returns
-    -------
-    rank, step
-        int64, shapes (ranks,) and (steps,).
+    - Returns rank, step: int64, shapes (ranks,) and (steps,).
     """
     many = template.pace.shape[1]
     later = np.arange(min(1, many - 1), many)
@@ -218,10 +207,7 @@ def draw_durations(
     noise says only in which order they come (R. L. Iman, W. J. Conover, A distribution-free
     approach to inducing rank correlation among input variables, 1982).
 
-    Parameters
-    ----------
-    token
-        Of all ranks, one after the other.
+    - ``token``: Of all ranks, one after the other.
     """
     if not (known.duration[:, 0] >= 0).any():
         return np.full(token.size, -1, dtype=np.int64)

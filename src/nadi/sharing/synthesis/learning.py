@@ -137,12 +137,8 @@ def learn_model(jobs: Iterable[Job | Sequence[Trace]]) -> TraceModel:
     everybody has, with numbers replaced by ``#``, such as those of PyTorch and of its kernels;
     others are known by a word for their class. Sizes and times are as they were.
 
-    Raises
-    ------
-    InputError
-        If there is no job, or one has no operations.
-    NadiError
-        If a recording cannot be converted to what simulators take.
+    - Raises InputError if there is no job, or one has no operations.
+    - Raises NadiError if a recording cannot be converted to what simulators take.
     """
     learner = _Learner()
     for job in jobs:
@@ -156,10 +152,7 @@ def learn_model(jobs: Iterable[Job | Sequence[Trace]]) -> TraceModel:
 def template_of(job: Job | Sequence[Trace]) -> Template:
     """Return what a model of one job alone has of it, besides its operations.
 
-    Raises
-    ------
-    NadiError
-        As of :func:`learn_model`.
+    - Raises NadiError as of :func:`learn_model`.
     """
     learner = _Learner()
     traces = job.traces if isinstance(job, Job) else job

@@ -20,10 +20,7 @@ def distance_to_model(model: TraceModel, job: Job | Sequence[Trace]) -> float:
     slow each step of each rank was, and how much of this its operations explain. Whoever has a job
     can work out the same numbers of it. O(operations log operations).
 
-    Raises
-    ------
-    NadiError
-        If the job cannot be converted to what simulators take.
+    - Raises NadiError if the job cannot be converted to what simulators take.
     """
     own = template_of(job)
     return min(_apart(own, one) for one in model.templates)

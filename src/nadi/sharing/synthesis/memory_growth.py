@@ -26,14 +26,9 @@ def made_at(
 ) -> list[_MadeBy]:
     """Return what each role of a job makes at a width, depth and number of ranks. O(storages).
 
-    Parameters
-    ----------
-    templates
-        All that were learned.
-    template
-        The one that the job is like.
-    wishes
-        Width, number of ranks and number of layers; 0 for as learned.
+    - ``templates``: All that were learned.
+    - ``template``: The one that the job is like.
+    - ``wishes``: Width, number of ranks and number of layers; 0 for as learned.
     """
     found: list[_MadeBy] = list(template.memory.made)
     for name, wish in zip(_NAMES, wishes, strict=True):

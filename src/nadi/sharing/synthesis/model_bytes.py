@@ -42,15 +42,8 @@ def encode_model(model: TraceModel) -> bytes:
 def decode_model(content: bytes, name: str) -> TraceModel:
     """Return the model of bytes that :func:`encode_model` made.
 
-    Parameters
-    ----------
-    name
-        Of the file, for messages.
-
-    Raises
-    ------
-    FormatError
-        If they are something else, or damaged.
+    - ``name``: Of the file, for messages.
+    - Raises FormatError if they are something else, or damaged.
     """
     if not content.startswith(_HEAD):
         raise FormatError(name, "it is no model of traces, or of another version", _REMEDY)

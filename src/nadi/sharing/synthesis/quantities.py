@@ -71,10 +71,7 @@ class QuantityLog:
     def noise(self, ranks: Sequence[RankTokens], alike: Ints) -> Pace:
         """Learn how scores depend on context, and on the operation before.
 
-        Parameters
-        ----------
-        alike
-            As of :func:`nadi.sharing.synthesis.tokens.alike_tokens`.
+        - ``alike``: As of :func:`nadi.sharing.synthesis.tokens.alike_tokens`.
         """
         parts = [step_parts(rank.columns) for rank in ranks]
         token = np.concatenate([rank.token for rank in ranks])
@@ -155,10 +152,7 @@ def contexts_of(steps: Sequence[Ints]) -> Hashes:
 
     Those of the first step differ from those of later ones.
 
-    Parameters
-    ----------
-    steps
-        The tokens of each step, alike ones as one.
+    - ``steps``: The tokens of each step, alike ones as one.
     """
     token = np.concatenate(steps).astype(np.uint64) + np.uint64(1)
     found = np.zeros(token.size, dtype=np.uint64)
@@ -173,12 +167,8 @@ def contexts_of(steps: Sequence[Ints]) -> Hashes:
 def contexts_of_steps(steps: Sequence[Ints], num_learned: int) -> list[Hashes]:
     """Return the contexts of each step of a rank, in words of a job that was learned.
 
-    Parameters
-    ----------
-    steps
-        The tokens of each step, alike ones as one.
-    num_learned
-        Steps of that job: with one, each is like its first.
+    - ``steps``: The tokens of each step, alike ones as one.
+    - ``num_learned``: Steps of that job: with one, each is like its first.
     """
     if num_learned == 1:
         return [contexts_of([one]) for one in steps]

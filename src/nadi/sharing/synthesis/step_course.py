@@ -33,10 +33,7 @@ class StepParts(NamedTuple):
 def num_parts(steps: Sequence[Sequence[Ints]]) -> int:
     """Return in how many parts steps are cut; 1 of one rank, which waits for nobody.
 
-    Parameters
-    ----------
-    steps
-        Of each rank the rows of each step.
+    - ``steps``: Of each rank the rows of each step.
     """
     if len(steps) == 1:
         return 1
@@ -48,11 +45,9 @@ def num_parts(steps: Sequence[Sequence[Ints]]) -> int:
 def course_of_step(taken: Ints, usual: Floats, parts: int) -> Floats:
     """Return the load of each part of a step, over that of the whole; float64, shape (parts,).
 
-    Parameters
-    ----------
-    taken, usual
-        ns, shape (operations,): what each takes, and what its token takes on average. A load is
-        the sum of the one over the sum of the other; that of nothing is as of the whole.
+    - ``taken``, ``usual``: ns, shape (operations,): what each takes, and what its token takes on
+      average. A load is the sum of the one over the sum of the other; that of nothing is as of the
+      whole.
     """
     place = _part(taken.size, parts)
     sums = (np.bincount(place, weights=one, minlength=parts) for one in (taken, usual))
@@ -65,16 +60,11 @@ def course_of_step(taken: Ints, usual: Floats, parts: int) -> Floats:
 def step_parts_of(sizes: Ints, load: Floats, course: Floats, usual: Floats) -> StepParts:
     """Return the parts of a job, and what each shall take.
 
-    Parameters
-    ----------
-    sizes
-        int64, shape (ranks * steps,): operations of each step.
-    load
-        float64, shape (ranks * steps,): the sum of each step, over what it takes on average.
-    course
-        float64, shape (ranks * steps, parts): as of :func:`course_of_step`.
-    usual
-        float64, shape (operations,): what each takes on average; 0 for communication.
+    - ``sizes``: int64, shape (ranks * steps,): operations of each step.
+    - ``load``: float64, shape (ranks * steps,): the sum of each step, over what it takes on
+      average.
+    - ``course``: float64, shape (ranks * steps, parts): as of :func:`course_of_step`.
+    - ``usual``: float64, shape (operations,): what each takes on average; 0 for communication.
     """
     steps, parts = course.shape
     part = np.concatenate([_part(size, parts) + at * parts for at, size in enumerate(sizes)])
@@ -93,10 +83,7 @@ def on_course(duration: Ints, token: Ints, usual: Floats, steps: StepParts) -> I
     operation of its token: it goes to the part that has the most left to take. The rest is done by
     a factor for each part. O(operations + long durations * operations of their tokens).
 
-    Parameters
-    ----------
-    usual
-        As of :func:`step_parts_of`; what takes no time on average stays.
+    - ``usual``: As of :func:`step_parts_of`; what takes no time on average stays.
     """
     moves = (usual > 0) & (duration > 0)
     if steps.wanted.size > 1:

@@ -59,10 +59,8 @@ class Growth(NamedTuple):
 def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> StorageLives:
     """Return the lives of storages.
 
-    Parameters
-    ----------
-    begin, end
-        int64, shape (rows of the trace,): the first and last operation of each row; -1 if none.
+    - ``begin``, ``end``: int64, shape (rows of the trace,): the first and last operation of each
+      row; -1 if none.
     """
     known = (begin[uses.row] >= 0) & (uses.size > 0)
     if not known.any():
@@ -90,12 +88,8 @@ def learn_memory(
 ) -> LearnedStorages:
     """Learn what operations make, of the first rank of each role.
 
-    Parameters
-    ----------
-    contexts
-        Of each rank, those of each step.
-    role
-        Of each rank.
+    - ``contexts``: Of each rank, those of each step.
+    - ``role``: Of each rank.
     """
     lasting = tuple(int(own.bytes[own.begin < 0].sum()) for own in lives)
     first = [role.index(number) for number in range(max(role) + 1)]
@@ -133,14 +127,9 @@ def draw_lives(
 ) -> StorageLives:
     """Return the storages of a rank by the contexts of its operations. O(storages).
 
-    Parameters
-    ----------
-    made
-        What the role of the rank makes, as large as in the new job.
-    steps
-        The contexts of each step.
-    growth
-        How the job differs from the learned one.
+    - ``made``: What the role of the rank makes, as large as in the new job.
+    - ``steps``: The contexts of each step.
+    - ``growth``: How the job differs from the learned one.
     """
     before = 0
     share, deeper, within = growth

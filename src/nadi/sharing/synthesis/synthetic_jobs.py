@@ -112,11 +112,8 @@ class RankLayout(NamedTuple):
 def layout_of(template: Template, num_ranks: int) -> RankLayout:
     """Return the layout of a job with another number of ranks; 0 for as many as learned.
 
-    Raises
-    ------
-    UsageError
-        If ranks cannot be added one by one, and the number is not a multiple of how many are
-        added at once.
+    - Raises UsageError if ranks cannot be added one by one, and the number is not a multiple of how
+      many are added at once.
     """
     axis = _axis(template)
     if not num_ranks:
@@ -172,10 +169,7 @@ class ProgramDraws:
     ) -> list[Ints]:
         """Return the tokens of each step of a role; int64, shape (operations,) each.
 
-        Parameters
-        ----------
-        layers
-            How many each rank has; as many as learned if it is those of the role.
+        - ``layers``: How many each rank has; as many as learned if it is those of the role.
         """
         found = []
         deeper = max(layers / role.layers, 1.0) if role.layers else 1.0

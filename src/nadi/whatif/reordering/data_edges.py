@@ -17,11 +17,8 @@ from nadi.whatif.reordering.operation_layout import OperationLayout, Works, oper
 def tensor_pairs(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
     """Return the tensor dependencies of all ranks.
 
-    Returns
-    -------
-    src, dst, kind
-        int64, shape (dependencies,): operations; position in ``schema.TENSOR_DEPS``.
-        O(dependencies).
+    - Returns src, dst, kind: int64, shape (dependencies,): operations; position in
+      ``schema.TENSOR_DEPS``. O(dependencies).
     """
     found: list[tuple[Ints, Ints, Ints]] = []
     for number, trace in enumerate(graph.job.traces):
@@ -90,10 +87,7 @@ def _moments(layout: OperationLayout) -> tuple[Ints, Ints]:
 def outermost_works(layout: OperationLayout, op: Ints, *, last: bool) -> tuple[Ints, Ints]:
     """Find the last, or first, work on each stream that each operation launched.
 
-    Returns
-    -------
-    which, work
-        int64: position in ``op``, and in ``layout.works``.
+    - Returns which, work: int64: position in ``op``, and in ``layout.works``.
     """
     works = layout.works
     begin, end = works.of(layout.at[2 * op], layout.at[2 * op + 1])

@@ -123,19 +123,10 @@ class Units:
 def find_units(layout: OperationLayout, time: Ints, since: int) -> Units:
     """Find the movable units, and how far each can move.
 
-    Parameters
-    ----------
-    layout
-        Of a graph whose job has dependencies by tensors.
-    time
-        int64 ns, shape (vertices,): a replay of the graph.
-    since
-        Measured time in ns since the job's origin before which nothing moves.
-
-    Returns
-    -------
-    Units
-        O(ops log ops + dependencies).
+    - ``layout``: Of a graph whose job has dependencies by tensors.
+    - ``time``: int64 ns, shape (vertices,): a replay of the graph.
+    - ``since``: Measured time in ns since the job's origin before which nothing moves.
+    - Returns: O(ops log ops + dependencies).
     """
     graph = layout.graph
     pairs = tensor_pairs(graph)
@@ -306,13 +297,9 @@ def _needs_of_data(parts: _Parts, pairs: _Needs) -> _Needs:
 def _followers(parts: _Parts, members: Bools) -> tuple[Ints, Ints, Ints, Ints]:
     """Return pairs of units that must keep their order on a rank.
 
-    Returns
-    -------
-    before, after
-        int64: units of one thread.
-    elsewhere, place
-        int64: units that follow one of another thread, and the first place of their own thread
-        that comes after it.
+    - Returns before, after: int64: units of one thread.
+    - and elsewhere, place: int64: units that follow one of another thread, and the first place of
+      their own thread that comes after it.
     """
     chosen = np.flatnonzero(members)
     op = parts.op[chosen]
@@ -402,15 +389,10 @@ def _legal(
 def _shortest(parts: _Parts) -> tuple[Ints, Ints, Ints, Ints, Bools]:
     """Return the durations of units and the times of their works; ns, shape (units,).
 
-    Returns
-    -------
-    own, takes
-        int64: of its thread; of the longest of its works, or as much as of its thread if it asks
-        for none.
-    work_start, work_end
-        int64: of its first and last work as it is, or of itself.
-    on_device
-        bool: whether all of its works are device work, and there are some.
+    - Returns own, takes: int64: of its thread; of the longest of its works, or as much as of its
+      thread if it asks for none.
+    - and work_start, work_end: int64: of its first and last work as it is, or of itself.
+    - and on_device: bool: whether all of its works are device work, and there are some.
     """
     layout, graph, time = parts.layout, parts.layout.graph, parts.time
     weight = np.where(layout.link >= 0, graph.weight[layout.link], 0)

@@ -49,10 +49,7 @@ def blocks_of(units: Units, unit: int, wait: int) -> Iterator[Block]:
     far as no fence is in the way. Only places are given for which more is passed than for the
     one before, eight at most, with up to 64 units in a block.
 
-    Parameters
-    ----------
-    wait
-        A unit right after which the thread waits, or -1; that is a place too.
+    - ``wait``: A unit right after which the thread waits, or -1; that is a place too.
     """
     members = [unit]
     fence = int(units.after_fence[unit])

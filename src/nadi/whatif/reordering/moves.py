@@ -172,10 +172,7 @@ class _Edits:
 def moved_graph(units: Units, blocks: Sequence[Block]) -> EventGraph:
     """Return the graph with blocks moved, at most one per rank.
 
-    Raises
-    ------
-    CycleError
-        If the move creates a dependency cycle. O(vertices + edges).
+    - Raises CycleError if the move creates a dependency cycle. O(vertices + edges).
     """
     graph = units.layout.graph
     edits = _Edits()
