@@ -581,7 +581,8 @@ COMMANDS: dict[str, Command] = {
     "inspector": Command(
         _collectives,
         ("collective measured --system dgx-h100 --measured @inspector.log",
-         "estimate gpt3-125m dgx-h100 --dp 4 --calibrate @inspector.log"),
+         "estimate gpt3-125m dgx-h100 --dp 4 --calibrate @inspector.log",
+         "memory plan --model gpt3-125m --system dgx-h100 --ranks 4 --calibrate @inspector.log"),
         ("inspector.log",),
     ),
     "nccl-log": Command(

@@ -28,6 +28,7 @@ _INPUTS = {
     "what-if": 500, "hta": 100, "fabrics": 400, "server": 600, "replay": 150, **dict.fromkeys(_COMMANDS, 72),
     **dict.fromkeys(READERS, 2_400), "read-parquet": 400,  # each in a process of its own
 }  # fmt: skip
+_FEW = 30  # inputs
 # what was met in long runs and ended in something else than one line
 _MET = (
     "own-file:96", "own-file:942", "own-file:988", "own-file:100026938", "nadi-system:1308",
@@ -61,8 +62,9 @@ def test_hostile_input(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[s
             error.add_note(f"to see it again: python tests/fuzz/long.py 0 {seed}")
             raise
     assert "panicked" not in capfd.readouterr().err  # which compiled libraries print themselves
-    # else it is not tried what it is meant to; of commands that is known by another test
-    assert name in _COMMANDS or 0 < taken < count
+    # else it is not tried what it is meant to, which few inputs cannot show; of commands that is
+    # known by another test
+    assert name in _COMMANDS or count < _FEW or 0 < taken < count
 
 
 @pytest.mark.parametrize("name", _COMMANDS)
