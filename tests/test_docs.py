@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.amounts import some
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "nadi"
@@ -48,7 +50,7 @@ def test_every_package_is_in_the_docs() -> None:
 
 
 @pytest.mark.usefixtures("demo_read_once")
-@pytest.mark.parametrize(("page", "example"), EXAMPLES, ids=[page for page, _ in EXAMPLES])
+@pytest.mark.parametrize(("page", "example"), some(EXAMPLES))
 def test_examples_run(page: str, example: str, demo_folder: Path, tmp_path: Path) -> None:
     exec(example, {"demo_folder": demo_folder, "output_folder": tmp_path})
 

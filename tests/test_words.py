@@ -12,6 +12,7 @@ import pytest
 
 from docs import notebooks
 from nadi.cli import main
+from tests.amounts import some
 
 ROOT = Path(__file__).resolve().parents[1]
 # written from docstrings and declarations, and not by hand
@@ -124,7 +125,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("demo_read_once")
-@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
+@pytest.mark.parametrize("command", some(dict.fromkeys(COMMANDS)))
 def test_what_a_page_shows_is_what_a_command_prints(
     command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
