@@ -10,8 +10,11 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError, checked
+from nadi.graph.edges.job_graph import build_graph
+from nadi.graph.module_layers import NO_LAYER, layers_by_modules
 from nadi.kernels.paths import topological_order
 from nadi.recordings.folded.folded_job import FoldedJob, unfold_job
+from nadi.recordings.join_ranks import link_job
 from nadi.sharing.obfuscation.private_job import learned_label
 from nadi.sharing.obfuscation.renamed_traces import described_operations
 from nadi.sharing.synthesis.storage_lives import StorageLives, lives_of_uses
@@ -62,7 +65,8 @@ class RankColumns(NamedTuple):
     step
         Number of the profiler's step; -1 before the first.
     layer
-        As stated; -1 for none.
+        As stated, or as modules are alike (:func:`nadi.graph.module_layers.layers_by_modules`); -1
+        for none, -2 for what an optimizer does for the weights of any.
     src, dst
         int64, shape (dependencies,): rows that are waited for, and that wait; ``src < dst``.
     lives
@@ -167,10 +171,12 @@ def columns_of_job(job: Job | Sequence[Trace]) -> JobColumns:
 
 
 class PlayedTrace(NamedTuple):
-    """The trace of a rank as a simulator takes it; ``recorded`` is what it comes from, if any."""
+    """The trace of a rank as a simulator takes it."""
 
     trace: Trace
-    recorded: PlayedRank | None
+    recorded: PlayedRank | None  # what it comes from, if any
+    # int64, shape (recorded nodes,): the layer of each, if modules say so
+    layer: Ints | None = None
 
 
 def played_ranks(job: Job | Sequence[Trace]) -> list[PlayedTrace]:
@@ -180,10 +186,29 @@ def played_ranks(job: Job | Sequence[Trace]) -> list[PlayedTrace]:
     if isinstance(job, Job) and job.rank_groups is not None:
         return [PlayedTrace(job.own_trace(place), None) for place in range(len(job.traces))]
     traces, recorded = nodes_of_job(job, COLLECTIVES, at_once=True)
-    return [
-        PlayedTrace(trace, recorded[rank] if recorded else None)
-        for rank, trace in enumerate(traces)
-    ]
+    if not recorded:
+        return [PlayedTrace(trace, None) for trace in traces]
+    layers = _layers_of_recording(job)
+    return [PlayedTrace(one.trace, one, layers[rank]) for rank, one in enumerate(recorded)]
+
+
+def _layers_of_recording(job: Job | Sequence[Trace]) -> list[Ints | None]:
+    """Return the layer of each node of each rank, as modules state it; None where none do."""
+    traces = job.traces if isinstance(job, Job) else job
+    if not any(
+        trace.nodes["name"].cast(pl.String).str.starts_with("nn.Module: ").any() for trace in traces
+    ):
+        return [None] * len(traces)
+    graph = build_graph(job if isinstance(job, Job) else link_job(job))
+    of_op = layers_by_modules(graph)
+    found: list[Ints | None] = []
+    for number, trace in enumerate(graph.job.traces):
+        ops = np.flatnonzero(graph.op_trace == number)
+        layer = np.full(trace.nodes.height, NO_LAYER, dtype=np.int64)
+        if of_op is not None:
+            layer[graph.op_row[ops]] = of_op[ops]
+        found.append(layer)
+    return found
 
 
 def _columns(rank: PlayedTrace, names: _Names) -> RankColumns:
@@ -202,6 +227,8 @@ def _columns(rank: PlayedTrace, names: _Names) -> RankColumns:
             "src", "dst", "group",
         )
     }  # fmt: skip
+    if rank.recorded is not None and rank.layer is not None:
+        numbers["layer"] = np.append(rank.layer, NO_LAYER)[rank.recorded.node[rows]]
     peer = np.where(kind == _SENDS, numbers.pop("dst"), -1)
     peer = np.where(kind == _RECEIVES, numbers.pop("src"), peer)
     group = _groups(trace, numbers.pop("group"), names)

@@ -50,6 +50,7 @@ class Role(NamedTuple):
     # first_step, later_step: the symbols before the first step, and before others
     first_step: int
     later_step: int
+    beside: str  # operations of layers that would not be more with more layers; empty for none
 
 
 class Template(NamedTuple):
@@ -59,6 +60,8 @@ class Template(NamedTuple):
     ----------
     num_steps, num_layers, hidden
         Of the job; 0 for unknown.
+    has_stated_layers
+        Whether operations or modules say which layers they are; else the longest repeat is taken.
     role
         For each rank, its position in ``roles``.
     roles
@@ -82,6 +85,7 @@ class Template(NamedTuple):
 
     num_steps: int
     num_layers: int
+    has_stated_layers: bool
     hidden: int
     role: tuple[int, ...]
     roles: tuple[Role, ...]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from nadi.errors import InputError
 from nadi.sharing.synthesis.back_off import count_contexts
-from nadi.sharing.synthesis.grammar import Grammar, num_layers, step_parts
+from nadi.sharing.synthesis.grammar import Grammar, backward_labels, num_layers, step_parts
 from nadi.sharing.synthesis.job_columns import JobColumns, columns_of_job
 from nadi.sharing.synthesis.learned_model import END, FIRST_START, Role, Template, TraceModel
 from nadi.sharing.synthesis.quantities import QuantityLog, contexts_of_steps
@@ -49,19 +49,21 @@ class _Learner:
         tokens = self.vocabulary.tokens
         role = _roles(ranks, tokens)
         layers = [num_layers(one.columns, one.token) for one in ranks]
+        backward = backward_labels(columns.labels)
         roles = []
         for number in range(max(role) + 1):
             own = [rank for rank, one in enumerate(role) if one == number]
             starts = [_Start(job, number, is_first) for is_first in (True, False)]
-            for rank in own:
-                self._steps(ranks[rank], starts, layers[own[0]])
+            beside = [self._steps(ranks[rank], starts, layers[own[0]], backward) for rank in own]
             numbers = [self.starts.setdefault(one, len(self.starts)) for one in starts]
-            roles.append(Role(layers[own[0]], *numbers))
+            label = max(beside)
+            name = columns.labels[label] if label >= 0 else ""
+            roles.append(Role(layers[own[0]], numbers[0], numbers[1], name))
         self.quantities.add(ranks, hidden)
         alike = alike_tokens(tokens)
         slow = self.quantities.noise(ranks, alike)
         stated = [np.unique(one.columns.layer[one.columns.layer >= 0]) for one in ranks]
-        of_job = np.unique(np.concatenate(stated)).size or max(layers)
+        of_job = np.unique(np.concatenate(stated)).size
         contexts = []
         for one in ranks:
             steps = [alike[one.token[rows]] for rows in step_parts(one.columns)]
@@ -71,7 +73,8 @@ class _Learner:
         self.templates.append(
             Template(
                 slow.pace.shape[1],
-                of_job,
+                of_job or max(layers),
+                of_job > 0,
                 hidden,
                 tuple(role),
                 tuple(roles),
@@ -84,12 +87,20 @@ class _Learner:
             )
         )
 
-    def _steps(self, rank: RankTokens, starts: Sequence[_Start], layers: int) -> None:
+    def _steps(
+        self, rank: RankTokens, starts: Sequence[_Start], layers: int, backward: Mapping[int, int]
+    ) -> int:
+        """Count the steps of a rank; returns a label as of ``ParsedStep.beside``."""
+        beside = -1
         for number, rows in enumerate(step_parts(rank.columns)):
-            symbols = self.grammar.parse(rank.token[rows], layers)
-            self.steps[starts[number > 0], symbols] += 1
+            of_rank = rank.token, rank.columns.label, rank.columns.layer
+            token, label, layer = (one[rows] for one in of_rank)
+            step = self.grammar.parse(token, label, layer, layers, backward)
+            beside = max(beside, step.beside)
+            self.steps[starts[number > 0], step.symbols] += 1
             if number == 0:  # if a job of one step gets more
-                self.steps[starts[1], symbols] += 0
+                self.steps[starts[1], step.symbols] += 0
+        return beside
 
     def model(self) -> TraceModel:
         """Return what was learned of all jobs."""

@@ -22,7 +22,7 @@ from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS
 from nadi.sharing.synthesis.storage_lives import LearnedStorages
 from nadi.sharing.synthesis.tokens import Token
 
-_HEAD = b"nadi trace model 5\n"
+_HEAD = b"nadi trace model 6\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
 _TYPES = ("<i8", "<u8", "<f8")
 _LARGEST = 1 << 32
@@ -72,7 +72,7 @@ def _array(value: Any) -> np.ndarray:
 
 def _model(found: Any) -> TraceModel:
     tokens = tuple(map(_token, found["tokens"]))
-    rules = tuple(Repeat(tuple(body), turns, holds) for body, turns, holds in found["rules"])
+    rules = tuple(Repeat(tuple(body), *growth) for body, *growth in found["rules"])
     *listed, memory = found["quantities"]
     arrays: dict[str, Any] = dict(zip(Quantities._fields, map(_array, listed), strict=False))
     return TraceModel(

@@ -23,7 +23,8 @@ def _described(learned: tuple[TraceModel, int]) -> dict[str, Any]:
         "jobs": [
             {
                 "ranks": one.num_ranks, "roles": len(one.roles), "steps": one.num_steps,
-                "layers": one.num_layers, "hidden": one.hidden,
+                "layers": one.num_layers, "has_stated_layers": one.has_stated_layers,
+                "hidden": one.hidden,
             }
             for one in model.templates
         ],
@@ -36,11 +37,14 @@ def _sizes(data: dict[str, Any]) -> Iterator[str]:
 
 
 _OR_NONE = text_of(lambda count: format_count(count) if count else "-")
+_BY = text_of(lambda is_stated: "names" if is_stated else "repeats")
 LEARNED = Result(
     kind="learned", title="Learned model", order=98, facts=_described, headline=None,
     parts=(
         Rows("", "learned", None, (
             Column("job", "job", LABEL), *(Column(key, key, _OR_NONE) for key in _JOB),
+            Column("has_stated_layers", "layers by", _BY, "whether names of operations or modules "
+                   "say which layers they are; else the longest repeat is taken"),
         ), top=ALL, made=lambda data: [
             (("jobs", i), job | {"job": i + 1}) for i, job in enumerate(data["jobs"])
         ]),

@@ -33,7 +33,7 @@ from nadi.sharing.synthesis.drawn_quantities import (
     quantities_at,
     sizes_of_job,
 )
-from nadi.sharing.synthesis.grammar import scaled_turns
+from nadi.sharing.synthesis.grammar import Repeat
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
 from nadi.sharing.synthesis.learned_model import END, FIRST_START, Role, Template, TraceModel
 from nadi.sharing.synthesis.memory_growth import made_at
@@ -192,9 +192,7 @@ class ProgramDraws:
             pieces.append(np.array(symbols[at:place], dtype=np.int64))
             rule = self._model.rules[-1 - one]
             body = self._drawn(FIRST_START - 1 - one, -1 - one, role, layers, random)
-            turns = rule.turns
-            if role.layers and not rule.holds_layers and layers != role.layers:
-                turns = scaled_turns(turns, role.layers, layers)
+            turns = _turns(rule, role.layers, layers)
             turns = min(turns, 1 + max(self._left, 0) // max(body.size, 1))
             self._left -= (turns - 1) * body.size
             pieces.append(np.tile(body, turns))
@@ -216,6 +214,23 @@ class ProgramDraws:
             history.append(drawn)
             self._left -= drawn >= 0
         return found
+
+
+def _turns(rule: Repeat, learned: int, layers: int) -> int:
+    """Return how often a repeat comes in a rank with another number of layers."""
+    more, rest = divmod((layers - learned) * rule.growth, rule.per_layers)
+    if rest:
+        raise UsageError(
+            Parameter("layers"), f"{rule.per_layers} of the learned layers repeat together",
+            f"give {learned} for each rank, and a multiple of {rule.per_layers} more or fewer",
+        )  # fmt: skip
+    if rule.turns + more < 1:
+        fewest = learned - (rule.turns - 1) * rule.per_layers // rule.growth
+        raise UsageError(
+            Parameter("layers"), f"{learned - fewest} of the learned layers are alike and can go",
+            f"give at least {fewest} for each rank",
+        )  # fmt: skip
+    return rule.turns + more
 
 
 _COMP, _SEND, _RECV, _COLL = (
@@ -402,6 +417,13 @@ def _programs(
                     Parameter("layers", wishes.layers),
                     "no layers were found in the learned jobs: nothing repeats in them",
                     "leave it out",
+                )  # fmt: skip
+            if role.beside:
+                raise UsageError(
+                    Parameter("layers", wishes.layers),
+                    f"not all operations of a layer repeat from layer to layer, such as "
+                    f"{role.beside}",
+                    "leave it out, or learn of a job with so many layers",
                 )  # fmt: skip
             layers, rest = divmod(role.layers * wishes.layers, template.num_layers)
             if rest:
