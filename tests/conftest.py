@@ -16,7 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import nadi
-from nadi.kernels import compile_ahead
+from nadi.kernels import build_kernels, compile_ahead, jit, kernel_cache
 from nadi.recordings import job_of_files as recordings
 from nadi.results.terminal import progress as progress_lines
 from tests.amounts import examples
@@ -44,6 +44,14 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 NOT_HERE = "the recordings beside the checkout (../shared/data) are not here"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile kernels for all processes of a run of all tests: each would compile most of them."""
+    is_parallel = getattr(config.option, "numprocesses", 0) and not hasattr(config, "workerinput")
+    folder = kernel_cache.cache_folder()
+    if is_parallel and config.args == config.getini("testpaths") and jit.IS_KNOWN and folder:
+        build_kernels.compile_on_all_cores(folder)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

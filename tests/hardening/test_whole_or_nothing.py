@@ -89,7 +89,7 @@ def _removed(place: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", some(WRITERS))
 def test_a_writer_leaves_all_or_nothing(
     name: str, given: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from nadi.kernels.compile_ahead import compile_known, known_kernels
-from nadi.kernels.kernel_cache import surroundings_of_wheel
+from nadi.kernels.kernel_cache import kernel_place, surroundings_of_wheel
 
 # what processors have to have, by LLVM's names
 _FEATURES = {
@@ -26,18 +26,24 @@ _FEATURES = {
 }  # fmt: skip
 
 
+def compile_on_all_cores(folder: Path) -> int:
+    """Compile all known kernels that a folder lacks into it; gives how many they were."""
+    known = dict.fromkeys(one for known in known_kernels().values() for one in known)
+    missing = [one for one in known if not kernel_place(folder, one.module, one.entry).exists()]
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawned) as executor:
+        list(executor.map(partial(compile_known, root=folder), missing))
+    return len(missing)
+
+
 def build(folder: Path) -> int:
-    """Compile all known kernels into a folder; gives how many they are."""
-    kernels = list(dict.fromkeys(one for known in known_kernels().values() for one in known))
-    with ProcessPoolExecutor(
-        os.cpu_count(), mp_context=multiprocessing.get_context("spawn")
-    ) as executor:
-        list(executor.map(partial(compile_known, root=folder), kernels))
+    """Write the kernels of a wheel; gives how many they are."""
+    count = compile_on_all_cores(folder)
     about = {**surroundings_of_wheel(), "features": _FEATURES[os.environ["NUMBA_CPU_NAME"]]}
     (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     for place in (folder, *folder.rglob("*")):
         place.chmod(0o755 if place.is_dir() else 0o644)
-    return len(kernels)
+    return count
 
 
 if __name__ == "__main__":
