@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.graph.arrivals import find_stragglers
 from nadi.graph.critical_paths import PATH_KINDS, CriticalPath, kind_of_edges, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph
 from nadi.graph.replay import Replay
+from nadi.graph.stragglers import find_stragglers
 from nadi.graph.unexplained import CAUSES, LATE_NS, explain_time, unexplained_path
 from nadi.graph.windows import Window
 from tests.amounts import ALL, examples

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.graph.arrivals import Stragglers, find_stragglers
+from nadi.graph.stragglers import Stragglers, find_stragglers
 from tests.conftest import PairWriter
 from tests.link.test_rank_communication import GROUP, asked
 

@@ -21,8 +21,8 @@ from nadi.files.chakra.et_encode import encode
 from nadi.models import Lane, job_builder
 from nadi.simulation import link_table, results_of
 from nadi.systems import Collectives, Dimension, Network, System, remote_tier
-from nadi.systems.system import COLLECTIVES
 from nadi.trace import Job, validate_job, validate_trace
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.issues import IssueLog
 from tests.amounts import examples
 from tests.formats.chakra_cases import raw_file
@@ -70,7 +70,7 @@ LANES = st.integers(-1, 3)  # none, two streams, two threads
 
 
 @st.composite
-def written(draw: st.DrawFn, types: tuple[str, ...] = COLLECTIVES) -> Written:
+def written(draw: st.DrawFn, types: tuple[str, ...] = tuple(COLLECTIVES)) -> Written:
     num_ranks = draw(st.integers(2, 6))
     everybody = range(num_ranks)
     groups = {

@@ -9,7 +9,7 @@ import pytest
 
 import nadi
 from nadi.graph.overheads import LAUNCH_CLASSES, MEASURED_WAITS, WAIT_CLASSES
-from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
+from nadi.trace.categories import STAGED_COPY_BYTES
 from nadi.trace.schema import DEVICE_WORK
 from tests.link.test_synchronization import DeviceWriter
 

@@ -16,7 +16,7 @@ from nadi.graph.overheads import (  # fmt: skip
     Overheads,
     estimate_overheads,
 )
-from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
+from nadi.trace.categories import STAGED_COPY_BYTES
 from nadi.trace.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace
 from tests.amounts import ALL, examples

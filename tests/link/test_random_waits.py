@@ -10,7 +10,8 @@ from typing import Any
 
 import nadi
 from nadi.recordings.dependencies.device_calls import device_calls, launcher_rows, stream_work
-from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES, synchronization
+from nadi.recordings.dependencies.synchronization import synchronization
+from nadi.trace.categories import STAGED_COPY_BYTES
 from nadi.trace.issues import IssueLog
 from tests.amounts import ALL, examples
 from tests.conftest import PairWriter

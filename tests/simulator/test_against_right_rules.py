@@ -10,7 +10,8 @@ from nadi.simulation.lowering.task_tables import tables_of
 from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.work.program import program_of
 from nadi.systems import System
-from nadi.systems.system import COLLECTIVES, Collectives, Compute, Dimension, Network
+from nadi.systems.system import Collectives, Compute, Dimension, Network
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.trace import Trace
 from tests.amounts import examples, some
 from tests.reference.right_rules import Machine, Work, finish_times
@@ -87,7 +88,7 @@ def jobs(draw: st.DrawFn, machine: Machine) -> list[list[Work]]:
             for rank in range(n):
                 work[rank].append(Work(time=1000 * draw(st.integers(1, 60))))
             continue
-        comm = draw(st.sampled_from(COLLECTIVES))
+        comm = draw(st.sampled_from(tuple(COLLECTIVES)))
         size = draw(st.integers(1, 3_000_000))
         for members in groups if kind == "groups" else [()]:
             root = draw(st.sampled_from(members or range(n)))

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import NadiError, PairError, UsageError
-from nadi.systems.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.systems.system import Collectives, Dimension, Network
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.trace import Trace
 from tests.amounts import examples
 from tests.simulator.cases import Node, collective, compute, trace_of

@@ -14,7 +14,8 @@ from nadi.simulation.lowering.task_tables import tables_of
 from nadi.simulation.rules import rules_of
 from nadi.simulation.work.program import program_of
 from nadi.systems import System
-from nadi.systems.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.systems.system import ASTRA_SIM_COLLECTIVES, Collectives, Dimension, Network
+from nadi.trace.collectives import COLLECTIVES
 from tests.simulator.cases import collective, trace_of
 
 ALGORITHMS = ("ring", "direct", "direct2", "halvingDoubling", "doubleBinaryTree")
@@ -50,7 +51,7 @@ def said(system: System, comm_type: str, size: int, root: int) -> np.ndarray:
     return found
 
 
-_ANY, _POWERS, _FOUR = (2, 3, 4, 5, 6, 8, 16), (2, 4, 8, 16), COLLECTIVES[:4]
+_ANY, _POWERS, _FOUR = (2, 3, 4, 5, 6, 8, 16), (2, 4, 8, 16), ASTRA_SIM_COLLECTIVES
 # how many members ASTRA-sim's algorithms can do with
 _IN_ASTRA_SIM = [
     *((name, comm, n) for name in ALGORITHMS[:3] for comm in _FOUR for n in _ANY),

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import nadi
 from nadi.simulation.runs.simulate import simulate
 from nadi.systems import System
-from nadi.systems.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.systems.system import Collectives, Dimension, Network
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.trace import Trace
 from tests.amounts import examples
 from tests.reference.shared_transfers import Transfer, end_times
@@ -168,7 +169,7 @@ def mixed_jobs(draw: st.DrawFn) -> tuple[System, dict[int, list[Node]]]:
     for number in range(draw(st.integers(1, 3))):
         members = draw(st.lists(st.integers(0, num_ranks - 1), min_size=2, unique=True))
         groups[f"g{number}"] = tuple(members)
-        comm_type, size = draw(st.sampled_from(COLLECTIVES)), draw(st.integers(1, 1 << 22))
+        comm_type, size = draw(st.sampled_from(tuple(COLLECTIVES))), draw(st.integers(1, 1 << 22))
         for rank in members:
             node = collective(len(jobs[rank]), comm_type, size, pg_name=f"g{number}", stream=number)
             jobs[rank].append(node)

@@ -17,7 +17,7 @@ RING = {
     "all_reduce": ("allreduce", "AllReduce_Sum_f32_RING_LL", lambda n: Fraction(2 * (n - 1), n)),
     "reduce_scatter": ("reduce_scatter", "ReduceScatter_Sum_f32", lambda n: Fraction(n - 1, n)),
     "all_to_all": ("all_to_all", "SendRecv", lambda n: Fraction(n - 1, n)),
-    "gather": ("gather", "SendRecv", lambda n: Fraction(n - 1, n)),
+    "gather": ("gather", "SendRecv", lambda n: Fraction(n - 1)),
     "scatter": ("scatter", "SendRecv", lambda n: Fraction(n - 1, n)),
     "all_gather": ("all_gather", "AllGather_RING_LL", lambda n: Fraction(n - 1)),
     "broadcast": ("broadcast", "Broadcast_RING_LL", lambda n: Fraction(1)),

@@ -15,7 +15,7 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.simulation import on_system as system_change
 from nadi.simulation.on_system import OnSystem, prices_on
 from nadi.systems import Dimension, Network, System
-from nadi.systems.system import COLLECTIVES
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.schema import COMM_TYPES, GROUPS
 from nadi.whatif.changes import OnNetwork
 from tests.amounts import ALL, examples
@@ -24,7 +24,7 @@ from tests.whatif.test_random_changes import random_graph, two_ranks
 __all__ = ["two_ranks"]
 
 SYSTEM = System(Network((Dimension("switch", 2, 1.0),)))
-FACTORS = {"all_reduce": 2, "reduce_scatter": 1, "all_to_all": 1, "gather": 1, "scatter": 1}
+FACTORS = {"all_reduce": 2, "reduce_scatter": 1, "all_to_all": 1, "scatter": 1, "barrier": 0}
 
 
 def communicating(graph: EventGraph, seed: int) -> EventGraph:
@@ -79,7 +79,7 @@ class Facts:
         if self.type[op] == "none" or self.bytes[op] < 0:
             return -1
         factor = FACTORS.get(self.type[op], 0) * (size - 1) / size
-        if self.type[op] == "all_gather":
+        if self.type[op] in ("all_gather", "gather"):
             factor = size - 1
         elif self.type[op] not in FACTORS:
             factor = 1.0

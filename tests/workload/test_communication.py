@@ -91,7 +91,7 @@ def test_times(tmp_path: Path) -> None:
     assert [[n.attrs["measured_transfer_ns"] for n in own][1] for own in nodes] == [50_000] * 2
     left_out = issues.filter(pl.col("code") == "export.latency-left-out")
     assert left_out["count"].to_list() == [4]
-    assert "0.0 ms in total" in left_out["detail"][0]
+    assert "16.00 us in total" in left_out["detail"][0]
 
 
 def test_one_that_does_something_else(tmp_path: Path) -> None:

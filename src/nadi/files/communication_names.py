@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from nadi.trace.collectives import COLLECTIVES
+
 _COMM_KERNEL = re.compile(
     r"(nccl|rccl|msccl|oneccl)\w*kernel|ncclsymk|oneccl_|oneapi::ccl::", re.IGNORECASE
 )
@@ -18,21 +20,12 @@ _OTHER_LIBRARIES = re.compile(
 _TOLD_BY_CALL = re.compile(r"SendRecv|Generic", re.IGNORECASE)
 # NCCL's send and receive name both ranks too, counted within the group: nccl:send 0->1
 _HOST_COMM = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl):(\w+)(?: (\d{1,9})(->|<-)(\d{1,9}))?$")
+_NAMES = {name.replace("_", ""): name for name in (*COLLECTIVES, "send", "recv")}
 # longest names first: reduce is part of all_reduce and of reduce_scatter; NCCL's barrier is an
 # all_reduce of one element, nccl:all_reduce_barrier
-_SQUEEZED = (
-    ("barrier", "barrier"),
-    ("reducescatter", "reduce_scatter"),
-    ("allreduce", "all_reduce"),
-    ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"),
-    ("sendrecv", "all_to_all"),
-    ("broadcast", "broadcast"),
-    ("scatter", "scatter"),
-    ("gather", "gather"),
-    ("reduce", "reduce"),
-    ("send", "send"),
-    ("recv", "recv"),
+_SQUEEZED = sorted(
+    (_NAMES | {"sendrecv": "all_to_all"}).items(),
+    key=lambda one: (one[1] != "barrier", -len(one[0])),
 )
 
 

@@ -1,6 +1,5 @@
 """What ``nadi.graph`` gives; each name is loaded when it is first used."""
 
-from .arrivals import Stragglers as Stragglers, find_stragglers as find_stragglers
 from .contention import (
     Contention as Contention,
     Slowdown as Slowdown,
@@ -27,6 +26,7 @@ from .networkx_graphs import from_networkx as from_networkx, to_networkx as to_n
 from .overheads import Overheads as Overheads, estimate_overheads as estimate_overheads
 from .rank_excess import Excess as Excess, ExcessPart as ExcessPart, find_excess as find_excess
 from .replay import Replay as Replay, replay_graph as replay_graph
+from .stragglers import Stragglers as Stragglers, find_stragglers as find_stragglers
 from .time_parts import (
     RankCommunication as RankCommunication,
     communication_by_rank as communication_by_rank,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import polars as pl
 
-from nadi.graph.arrivals import find_participants, group_ranks
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.stragglers import find_participants, group_ranks
 from nadi.graph.windows import Window
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.trace.arrays import Bools, Ints

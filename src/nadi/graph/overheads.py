@@ -18,9 +18,13 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.graph.event_graph import EventGraph
-from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
 from nadi.trace.arrays import Bools, Bytes, Ints
-from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
+from nadi.trace.categories import (
+    COPY_FROM_PAGEABLE,
+    COPY_TO_PAGEABLE,
+    STAGED_COPY_BYTES,
+    pattern,
+)
 from nadi.trace.schema import CATEGORIES, DEP_KINDS, DEVICE_WORK
 from nadi.trace.trace import Trace
 

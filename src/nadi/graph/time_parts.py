@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.graph.arrivals import find_participants
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.stragglers import find_participants
 from nadi.graph.windows import Window
 from nadi.kernels.sequences import union_lengths
 from nadi.recordings.dependencies.operator_nesting import nest

@@ -17,13 +17,8 @@ from nadi.models.given_values import (
     whole,
 )
 from nadi.models.rank_program import WORLD, After, BuiltNode, Group, Operation, Place, RankProgram
-from nadi.trace.schema import COMM_TYPES
+from nadi.trace.collectives import COLLECTIVES
 
-COLLECTIVE_TYPES = tuple(
-    name for name in COMM_TYPES if name not in ("none", "send", "recv", "other")
-)
-_FROM_ROOT = ("broadcast", "scatter")
-_TO_ROOT = ("reduce", "gather")
 _LARGEST_TAG = 2**31 - 1
 _LARGEST_PLACE = 2**62
 _MANY = 8  # groups that a message lists
@@ -195,9 +190,9 @@ class Lane:
             take part, or in another collective.
         """
         taken, given = self._tensors(inputs, outputs)
-        if type not in COLLECTIVE_TYPES:
+        if type not in COLLECTIVES:
             raise refusal(
-                f"unknown type of collective {type!r}", f"one of {', '.join(COLLECTIVE_TYPES)}"
+                f"unknown type of collective {type!r}", f"one of {', '.join(COLLECTIVES)}"
             )
         chosen = self._group(group)
         columns: dict[str, Any] = {"comm_type": type, "group": chosen.name}
@@ -285,7 +280,8 @@ class Lane:
         return found
 
     def _root(self, comm_type: str, root: int | None, group: Group) -> dict[str, int]:
-        if comm_type not in (*_FROM_ROOT, *_TO_ROOT):
+        column = COLLECTIVES[comm_type].root
+        if not column:
             if root is not None:
                 raise refusal(f"{comm_type} has no root", "leave out root")
             return {}
@@ -293,7 +289,7 @@ class Lane:
         place = members[0] if root is None else whole(root, "root")
         if place not in members:
             raise refusal(f"root is {place}, which is not in the group", "name a rank of the group")
-        return {"src" if comm_type in _FROM_ROOT else "dst": place}
+        return {column: place}
 
 
 class RankBuilder(Lane):

@@ -28,7 +28,6 @@ import polars as pl
 
 from nadi.errors import InputError, PairError
 from nadi.files.files import RawFile, locate, read_file
-from nadi.files.kineto.kineto_events import CATEGORY, OTHER_CATEGORY
 from nadi.files.kineto.kineto_trace import MERGED, decode
 from nadi.files.trace_files import sniff
 from nadi.recordings.discover import (
@@ -54,6 +53,7 @@ from nadi.recordings.rank_tasks import (
     run_tasks,
     without_files,
 )
+from nadi.trace.categories import KINETO_CATEGORIES, VENDOR_CATEGORIES
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
@@ -196,7 +196,7 @@ def _names(traces: Sequence[Trace]) -> str:
     return ", ".join(names[:_TOLD_OF_FILES]) + more
 
 
-_OWN = CATEGORY | OTHER_CATEGORY
+_OWN = KINETO_CATEGORIES | VENDOR_CATEGORIES
 _CLEAR = 2 / 3  # of the launches
 _DIGITS = "0123456789"
 _MOST_RANKS = 1 << 31

@@ -9,20 +9,20 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import UsageError, checked
-from nadi.graph.arrivals import group_ranks
 from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.stragglers import group_ranks
 from nadi.simulation.alone.collective import collective_time, message_time, stand_in
 from nadi.systems.library import recorded_devices
-from nadi.systems.system import COLLECTIVES, System
+from nadi.systems.system import System
 from nadi.systems.system_file import SystemFile
 from nadi.trace.arrays import Ints
+from nadi.trace.collectives import COLLECTIVES, FROM_ROOT, TO_ROOT
 from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES
 from nadi.trace.trace import Job
 
 _MESSAGES = ("send", "recv")
-_ROOTED = ("broadcast", "scatter"), ("reduce", "gather")  # from the root, to the root
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ def prices_on(graph: EventGraph, system: System) -> Prices:
     sends = comm_type == COMM_TYPES.index("send")
     message = sends | (comm_type == COMM_TYPES.index("recv"))
     outwards, inwards = (
-        np.isin(comm_type, [COMM_TYPES.index(name) for name in names]) for names in _ROOTED
+        np.isin(comm_type, [COMM_TYPES.index(name) for name in names])
+        for names in (FROM_ROOT, TO_ROOT)
     )
     src = np.where(sends, rank, graph.gather("src").to_numpy())
     dst = np.where(sends | inwards, graph.gather("dst").to_numpy(), rank)

@@ -38,13 +38,13 @@ from nadi.systems.collective_times import known_times
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.systems.system import (  # fmt: skip
     ASTRA_SIM_COLLECTIVES,
-    COLLECTIVES,
     Algorithm,
     Bus,
     Network,
     System,
 )
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.collectives import COLLECTIVES, run_as
 from nadi.trace.schema import NODE_KINDS
 
 
@@ -72,9 +72,9 @@ class DefaultRules:
         Whether transfers that use one link at the same time slow each other down.
     """
 
-    collectives: tuple[str, ...] = COLLECTIVES
+    collectives: tuple[str, ...] = tuple(COLLECTIVES)
     replayed: tuple[str, ...] = ()
-    played: tuple[str, ...] = COLLECTIVES
+    played: tuple[str, ...] = tuple(COLLECTIVES)
     remedy = ""
     rounds_down = False
     groups_are_custom = False
@@ -191,13 +191,6 @@ class DefaultRules:
         world[WORLD.sets] = NUM_SLOTS if several and not gather else 1
 
 
-_STAND_INS = {
-    "broadcast": "all_gather",
-    "gather": "all_gather",
-    "reduce": "reduce_scatter",
-    "scatter": "reduce_scatter",
-    "barrier": "all_reduce",
-}
 _MOST_DIMENSIONS = 4
 _OTHERWISE = "or the right rules: compat = ''"
 
@@ -319,7 +312,8 @@ class AstraSimRules(DefaultRules):
 
         A broadcast is an all-gather of parts.
         """
-        return _STAND_INS.get(comm_type, "")
+        is_other = comm_type in COLLECTIVES and comm_type not in ASTRA_SIM_COLLECTIVES
+        return run_as(comm_type, ASTRA_SIM_COLLECTIVES) if is_other else ""
 
     def in_place_of(self, comm_type: str, size: int, num_members: int) -> tuple[str, int]:
         """Give the stand-in of a collective, and its bytes."""
@@ -327,7 +321,7 @@ class AstraSimRules(DefaultRules):
             size = -(-size // num_members)
         elif comm_type == "barrier":
             size = 1
-        return _STAND_INS.get(comm_type, comm_type), size
+        return self.stand_in(comm_type) or comm_type, size
 
     def set_world(self, world: Ints, system: System, of_slots: Ints, *, gather: bool) -> None:
         """Set flags of the engine.

@@ -10,7 +10,14 @@ from typing import Literal, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from nadi.errors import FormatError
-from nadi.systems.memory_tiers import OWN_TIERS, LoadedLatency, MemoryPath, MemoryTier, remote_tier
+from nadi.systems.memory_tiers import (
+    OWN_TIERS,
+    LoadedLatency,
+    MemoryPath,
+    MemoryTier,
+    TierKind,
+    remote_tier,
+)
 from nadi.units import lowered, parse_bytes, parse_ns, parse_rate
 
 _Value = TypeVar("_Value")
@@ -91,7 +98,7 @@ class TierPart(_Link, frozen=True, kw_only=True):
     """A memory tier; bandwidths and capacity are those of one device."""
 
     name: str
-    kind: Literal["dram", "cxl", "cxl-pool", "c2c", "nvme"]
+    kind: TierKind
     capacity: str = ""
     latency: str = "0 ns"
     duplex: bool | None = None

@@ -110,6 +110,7 @@ def _reached(curve: LoadedLatency) -> Floats:
     return high * peak
 
 
+TierKind = Literal["dram", "cxl", "cxl-pool", "c2c", "nvme"]
 OWN_TIERS = ("hbm", "device")  # names of the memory of a rank's device, tier 1
 
 _NotNegative = Annotated[float, Meta(ge=0)]
@@ -179,7 +180,7 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """
 
     name: str
-    kind: Literal["hbm", "dram", "cxl", "cxl-pool", "c2c", "nvme"]
+    kind: TierKind | Literal["hbm"]
     capacity: _Bytes = 0
     read_bandwidth: _NotNegative = 0.0
     write_bandwidth: _NotNegative = 0.0

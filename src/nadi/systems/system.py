@@ -16,12 +16,10 @@ from nadi.systems.fabrics import Fabric, GivenRoute, LinkChange
 from nadi.systems.memory_tiers import OWN_TIERS, MemoryPath, MemoryTier
 from nadi.systems.nccl.measured import MeasuredCollective
 from nadi.systems.nccl.nccl_settings import NcclSettings
+from nadi.trace.collectives import COLLECTIVES
 
-COLLECTIVES = (
-    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather",
-    "scatter", "barrier",
-)  # fmt: skip
-ASTRA_SIM_COLLECTIVES = COLLECTIVES[:4]  # those that it simulates
+# those that it simulates
+ASTRA_SIM_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
@@ -163,7 +161,7 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {*self.custom.values(), *self.custom_by_node.values()}
 
     def algorithms(self, comm_type: str) -> tuple[str, ...]:
-        """Return the algorithms of a collective type; a barrier may have none.
+        """Return the algorithms of a collective type, or those of its stand-in if it has none.
 
         Raises
         ------
@@ -173,8 +171,9 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if comm_type not in COLLECTIVES:
             what = f"a collective of type {comm_type} is not simulated"
             raise UsageError("collective", what, f"there are {', '.join(COLLECTIVES)}")
-        stated: tuple[str, ...] = getattr(self, comm_type)
-        return self.all_reduce if comm_type == "barrier" and not stated else stated
+        stated: tuple[str, ...] = getattr(self, comm_type, ())
+        other = COLLECTIVES[comm_type].stand_in
+        return stated if stated or not other else self.algorithms(other)
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -36,7 +36,6 @@ from nadi.systems.memory_section import (
 from nadi.systems.memory_tiers import MemoryPath
 from nadi.systems.nccl.nccl_settings import NcclSection, NcclSettings, nccl_settings
 from nadi.systems.system import (
-    COLLECTIVES,
     Bus,
     Collectives,
     Compute,
@@ -45,6 +44,7 @@ from nadi.systems.system import (
     System,
     parse_algorithm,
 )
+from nadi.trace.collectives import COLLECTIVES
 from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
 
 Algorithms = str | tuple[str, ...]
@@ -455,7 +455,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return algorithms for the dimensions that are used."""
         given = self.collectives
         algorithms: dict[str, Any] = {}
-        for comm_type in COLLECTIVES:
+        for comm_type in filter(given.__struct_fields__.__contains__, COLLECTIVES):
             where = f"$.collectives.{comm_type}"
             stated = getattr(given, comm_type)
             names = (stated,) if isinstance(stated, str) else stated

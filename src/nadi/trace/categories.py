@@ -16,6 +16,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.protobuf_values import VALUE_TYPES
 
 OTHER_KERNELS = "other kernels"
@@ -84,6 +85,8 @@ CALLS = (
 COPY_TO_PAGEABLE = r"(?i)->\s*pageable"
 COPY_FROM_PAGEABLE = r"(?i)pageable\s*->"
 COPY_ON_DEVICE = r"(?i)\bDtoD\b|\bPtoP\b|device\s*->\s*device"
+STAGED_COPY_BYTES = 64 * 1024  # up to this size copies from pageable memory do not block
+COPY_KERNELS = r"^dma_"  # of devices without a category for copies
 
 # what HTA takes a call to do: launch work, make its thread wait, take the lock of the runtime
 HTA_CALLS = {
@@ -143,26 +146,46 @@ CATEGORIES = (
     "sync",
     "device_annotation",
 )
+# what the profiler of PyTorch calls them
+KINETO_CATEGORIES = {
+    "cpu_op": "operator",
+    "user_annotation": "annotation",
+    "python_function": "python",
+    "cuda_runtime": "runtime",  # of HIP too
+    "cuda_driver": "driver",
+    "kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "cuda_sync": "sync",
+    "gpu_user_annotation": "device_annotation",
+}
+# what other vendors call them, and torch 1.8 to 1.11; written again as they were
+VENDOR_CATEGORIES = {
+    "hpu_op": "operator",
+    "mtia_runtime": "runtime",
+    "mtia_ccp_events": "kernel",
+    "mtia_insight": "device_annotation",
+    "xpu_runtime": "runtime",
+    "xpu_driver": "driver",
+    "glow_runtime": "runtime",
+    "privateuse1_runtime": "runtime",
+    "privateuse1_driver": "driver",
+    "enqueue": "operator",  # of Ascend: work handed to another thread
+    "dequeue": "operator",
+    "Operator": "operator",
+    "Annotation": "annotation",
+    "Runtime": "runtime",
+    "Driver": "driver",
+    "Kernel": "kernel",
+    "Memcpy": "memcpy",
+    "Memset": "memset",
+}
 COMMUNICATION_KINDS = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 LABELS = ("annotation", "python")  # ranges around operations, which do no work of their own
 THREAD_WORK = ("annotation", "python", "operator", "runtime", "driver")
 DEVICE_WORK = ("kernel", "memcpy", "memset")
 ON_DEVICE = (*DEVICE_WORK, "sync", "device_annotation")  # every category of a device
-COMM_TYPES = (
-    "none",
-    "all_reduce",
-    "reduce",
-    "all_gather",
-    "gather",
-    "scatter",
-    "broadcast",
-    "all_to_all",
-    "reduce_scatter",
-    "barrier",
-    "send",
-    "recv",
-    "other",
-)
+COMM_TYPES = ("none", *COLLECTIVES, "send", "recv", "other")
 DEP_KINDS = (
     "call",
     "order",

@@ -2,7 +2,6 @@
 
 from .balance_change import Balance as Balance
 from .change_syntax import (
-    MoveToStream as MoveToStream,
     parse_change as parse_change,
     parse_selection as parse_selection,
     parse_values as parse_values,
@@ -33,6 +32,7 @@ from .reordering.move_search import (
 )
 from .reordering.moves import Move as Move, MoveEarlier as MoveEarlier
 from .selection import Selection as Selection
+from .stream_changes import MoveToStream as MoveToStream
 from .wait_changes import ScaleWait as ScaleWait
 from .what_if_results import (
     Limit as Limit,

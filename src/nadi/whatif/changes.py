@@ -25,6 +25,7 @@ from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.edges.job_graph import ends_after, starts_in_call
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import exact_ns, exact_rate, format_count, plain_number
 from nadi.whatif.selection import Selection, covered, launchers, outermost, select, selected_modules
@@ -430,7 +431,7 @@ def _transfers(graph: EventGraph) -> Ints:
 
 
 def _bytes_to_send(graph: EventGraph) -> Ints:
-    """Return the bytes that each rank of a communication sends on a ring; -1 where unknown."""
+    """Return the bytes that pass the busiest rank of a communication; -1 where unknown."""
     sizes = [
         pl.Series([len(ranks) for ranks in trace.groups["ranks"].to_list()], dtype=pl.Int64)
         for trace in graph.job.traces
@@ -443,14 +444,9 @@ def _bytes_to_send(graph: EventGraph) -> Ints:
     members = np.maximum(members, 1)
     comm_type = graph.gather("comm_type").cast(pl.String)
     given = graph.gather("comm_bytes").to_numpy().astype(np.float64)
-    shared = (members - 1) / members
     factor = np.select(
-        [
-            (comm_type == "all_reduce").to_numpy(),
-            comm_type.is_in(["reduce_scatter", "all_to_all", "gather", "scatter"]).to_numpy(),
-            (comm_type == "all_gather").to_numpy(),
-        ],
-        [2 * shared, shared, members - 1],
+        [(comm_type == name).to_numpy() for name in COLLECTIVES],
+        [one.moved(members) for one in COLLECTIVES.values()],
         1.0,
     )
     # a single known rank that communicates has partners that are not recorded here

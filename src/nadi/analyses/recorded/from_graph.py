@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from nadi.errors import InputError, checked
-from nadi.graph.arrivals import Stragglers, find_stragglers
 from nadi.graph.contention import learn_contention
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.module_times import time_by_module
 from nadi.graph.replay import replay_graph
+from nadi.graph.stragglers import Stragglers, find_stragglers
 from nadi.graph.windows import choose_window, find_steps, step_times
 from nadi.trace.trace import Job
 

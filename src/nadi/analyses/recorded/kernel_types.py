@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 import numpy as np
@@ -10,11 +9,11 @@ import polars as pl
 
 from nadi.files.communication_names import comm_type_of_kernel
 from nadi.trace.arrays import Ints
+from nadi.trace.categories import COPY_KERNELS
 
 KERNEL_TYPES = ("computation", "communication", "memory")
 """Memory is copies and memory sets; computation is every other kernel that does not communicate."""
 
-_COPIES = re.compile(r"^dma_")  # of devices without a category for copies
 _COMPUTATION, _COMMUNICATION, _MEMORY = range(len(KERNEL_TYPES))
 
 
@@ -34,7 +33,7 @@ def kernel_type_codes(name: pl.Series, category: pl.Series) -> Ints:
     texts = distinct.cast(pl.String)
     talks = distinct.filter(pl.Series([is_communication(one) for one in texts], dtype=pl.Boolean))
     codes = np.where(name.is_in(talks.implode()).to_numpy(), _COMMUNICATION, _COMPUTATION)
-    copies = distinct.filter(texts.str.contains(_COPIES.pattern))
+    copies = distinct.filter(texts.str.contains(COPY_KERNELS))
     is_copy = category.is_in(["memcpy", "memset"]) | name.is_in(copies.implode())
     codes[is_copy.to_numpy()] = _MEMORY
     return codes.astype(np.int64)

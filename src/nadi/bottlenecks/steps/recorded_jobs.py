@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from nadi.bottlenecks.steps.run import Prediction, Run
 from nadi.errors import Parameter, UsageError, checked
-from nadi.graph.arrivals import find_stragglers
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.load_graph import load_graph
 from nadi.graph.replay import replay_graph
+from nadi.graph.stragglers import find_stragglers
 from nadi.graph.time_parts import communication_by_rank
 from nadi.graph.unexplained import explain_time, unexplained_path
 from nadi.graph.windows import Window, choose_window, find_steps

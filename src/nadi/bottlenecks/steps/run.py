@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nadi.bottlenecks.steps.verdict import Verdict, judge
-from nadi.graph.arrivals import Stragglers
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay
+from nadi.graph.stragglers import Stragglers
 from nadi.graph.time_parts import RankCommunication
 from nadi.graph.unexplained import Explained, UnexplainedPath
 from nadi.graph.windows import SERVING, Window

@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.graph.arrivals import Stragglers
 from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
+from nadi.graph.stragglers import Stragglers
 from nadi.graph.time_parts import RankCommunication
 from nadi.graph.unexplained import LongGaps, UnexplainedPath
 from nadi.graph.windows import MARK, Window

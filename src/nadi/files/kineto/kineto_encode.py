@@ -10,19 +10,19 @@ import numpy as np
 import polars as pl
 
 from nadi.files.communication_names import comm_type_of_host, comm_type_of_kernel
-from nadi.files.kineto.kineto_events import CATEGORY
 from nadi.files.timeline import chrome_kernels as kernels
 from nadi.files.timeline.chrome import NumberedTexts, slice_columns, titles, written_pieces
 from nadi.files.timeline.timeline_values import Timeline, optional_texts
 from nadi.files.timeline.trace_timeline import tracks_of
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, Attributes
+from nadi.trace.categories import KINETO_CATEGORIES
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CATEGORIES
 from nadi.trace.trace import Trace
 
 _info_decoder = msgspec.json.Decoder(dict[str, Any])
-_KINETO_CATEGORY = {own: name for name, own in CATEGORY.items()} | {"metadata": "cpu_op"}
+_KINETO_CATEGORY = {own: name for name, own in KINETO_CATEGORIES.items()} | {"metadata": "cpu_op"}
 # args made from columns, where none were recorded
 _NUMBERS = {
     "External id": "external_id", "Record function id": "rf_id", "Sequence number": "sequence",

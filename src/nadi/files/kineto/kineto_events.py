@@ -27,43 +27,10 @@ from nadi.files.kineto.kineto_event_kernels import (
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
 from nadi.kernels.strings import make_words
 from nadi.trace.arrays import Bytes, Ints
-from nadi.trace.schema import CATEGORIES
+from nadi.trace.categories import CATEGORIES, KINETO_CATEGORIES, VENDOR_CATEGORIES
 
-CATEGORY = {
-    "cpu_op": "operator",
-    "user_annotation": "annotation",
-    "python_function": "python",
-    "cuda_runtime": "runtime",  # of HIP too
-    "cuda_driver": "driver",
-    "kernel": "kernel",
-    "gpu_memcpy": "memcpy",
-    "gpu_memset": "memset",
-    "cuda_sync": "sync",
-    "gpu_user_annotation": "device_annotation",
-}
-# other vendors' categories, and those of torch 1.8 to 1.11; written again as they were
-OTHER_CATEGORY = {
-    "hpu_op": "operator",
-    "mtia_runtime": "runtime",
-    "mtia_ccp_events": "kernel",
-    "mtia_insight": "device_annotation",
-    "xpu_runtime": "runtime",
-    "xpu_driver": "driver",
-    "glow_runtime": "runtime",
-    "privateuse1_runtime": "runtime",
-    "privateuse1_driver": "driver",
-    "enqueue": "operator",  # of Ascend: work handed to another thread
-    "dequeue": "operator",
-    "Operator": "operator",
-    "Annotation": "annotation",
-    "Runtime": "runtime",
-    "Driver": "driver",
-    "Kernel": "kernel",
-    "Memcpy": "memcpy",
-    "Memset": "memset",
-}
-_CODES = {name: CATEGORIES.index(category) for name, category in CATEGORY.items()}
-_OTHER_CODES = {name: CATEGORIES.index(own) for name, own in OTHER_CATEGORY.items()}
+_CODES = {name: CATEGORIES.index(category) for name, category in KINETO_CATEGORIES.items()}
+_OTHER_CODES = {name: CATEGORIES.index(own) for name, own in VENDOR_CATEGORIES.items()}
 CATEGORY_WORDS = make_words(_CODES | _OTHER_CODES)
 _WORDS = make_words(
     _CODES

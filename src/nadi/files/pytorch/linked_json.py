@@ -18,9 +18,9 @@ import polars as pl
 
 from nadi.files.files import line_pieces
 from nadi.files.json_columns import joined, json_text, spread, texts_as_json, written_once
-from nadi.files.kineto.kineto_events import CATEGORY
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, Attributes
+from nadi.trace.categories import KINETO_CATEGORIES
 from nadi.trace.issues import IssueLog
 from nadi.trace.protobuf_values import VALUE_TYPES
 from nadi.trace.rows import nearest
@@ -28,7 +28,7 @@ from nadi.trace.schema import ATTRIBUTE_TYPES, DEVICE_WORK
 from nadi.trace.trace import Trace
 
 _HOST = ("metadata", "annotation", "operator")
-_DEVICE_NAMES = {own: name for name, own in CATEGORY.items() if own in DEVICE_WORK}
+_DEVICE_NAMES = {own: name for name, own in KINETO_CATEGORIES.items() if own in DEVICE_WORK}
 # one that all versions of Chakra's converter of the last years accept
 _SCHEMA = "1.1.0-chakra.0.0.4"
 # the oldest schema has its keys elsewhere; as they are written here is how this one has them

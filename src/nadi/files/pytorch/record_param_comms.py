@@ -38,6 +38,7 @@ from nadi.files.communication_names import comm_type_of_text
 from nadi.files.pytorch.host_nodes import tensor_bytes
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import Attributes
+from nadi.trace.collectives import FROM_ROOT, TO_ROOT
 from nadi.trace.operands import operand_tables
 from nadi.trace.operations import ITEMSIZE, MAX_BYTES
 from nadi.trace.schema import COMM_TYPES, GROUPS, NODES
@@ -251,9 +252,9 @@ def _ends(collective: str, comm_type: str, rank: int) -> tuple[int, int]:
         return (-1 if "any" in squeezed else rank), -1
     if comm_type == "send":
         return -1, rank
-    if comm_type in ("broadcast", "scatter"):
+    if comm_type in FROM_ROOT:
         return rank, -1
-    return (-1, rank) if comm_type in ("reduce", "gather") else (-1, -1)
+    return (-1, rank) if comm_type in TO_ROOT else (-1, -1)
 
 
 def _bytes(stated: dict[str, Any], arguments: _Arguments) -> int:

@@ -26,6 +26,7 @@ from nadi.kernels.sequences import expand_ranges
 from nadi.recordings.dependencies.device_calls import communication_calls, launcher_rows
 from nadi.recordings.dependencies.thread_handovers import operators_that_communicate
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.collectives import FROM_ROOT, TO_ROOT
 from nadi.trace.trace import Job
 
 _SHORTEST_WAIT_NS = 30_000
@@ -231,8 +232,8 @@ def _roles(said: pl.DataFrame, own_rank: Ints, on_thread: Bools) -> tuple[Bools,
     """
     comm_type = said["comm_type"]
     src, dst = said["src"].to_numpy(), said["dst"].to_numpy()
-    from_root = comm_type.is_in(["broadcast", "scatter"]).to_numpy() & (src >= 0) & on_thread
-    to_root = comm_type.is_in(["reduce", "gather"]).to_numpy() & (dst >= 0) & on_thread
+    from_root = comm_type.is_in(FROM_ROOT).to_numpy() & (src >= 0) & on_thread
+    to_root = comm_type.is_in(TO_ROOT).to_numpy() & (dst >= 0) & on_thread
     arrives = ~(from_root & (own_rank != src))
     leaves = ~(from_root & (own_rank == src)) & ~(to_root & (own_rank != dst))
     return arrives, leaves

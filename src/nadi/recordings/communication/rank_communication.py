@@ -20,6 +20,7 @@ from nadi.files.pytorch.host_nodes import recorded_bytes
 from nadi.files.pytorch.record_param_comms import C10D_CALLS, NODE_NAME, c10d_calls
 from nadi.recordings.communication.process_groups import Members, group_of_each, with_default_group
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.collectives import FROM_ROOT, TO_ROOT
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS, NODES
 from nadi.trace.trace import Trace
@@ -28,8 +29,6 @@ _MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its 
 _CODE = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
 _KIND_OF_CODE = np.array([NODE_KINDS.index(comm_kind(name)) for name in COMM_TYPES])
 _NONE, _OTHER = _CODE["none"], _CODE["other"]
-_FROM_ROOT = [_CODE["broadcast"], _CODE["scatter"]]
-_TO_ROOT = [_CODE["reduce"], _CODE["gather"]]
 
 
 class _Callers(NamedTuple):
@@ -293,8 +292,8 @@ def _ends(
     is_send, is_receive = types == _CODE["send"], types == _CODE["recv"]
     is_pair = is_send | is_receive
     own = np.where(is_pair, trace.rank, -1)
-    has_source = is_pair | np.isin(types, _FROM_ROOT)
-    has_target = is_pair | np.isin(types, _TO_ROOT)
+    has_source = is_pair | np.isin(types, [_CODE[name] for name in FROM_ROOT])
+    has_target = is_pair | np.isin(types, [_CODE[name] for name in TO_ROOT])
     found = []
     for end, wanted in (("src", has_source), ("dst", has_target)):
         stated = np.append(trace.column(end), -1)

@@ -23,7 +23,13 @@ from nadi.recordings.dependencies.device_calls import (
 )
 from nadi.recordings.dependencies.event_records import EventWaits, find_events
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
+from nadi.trace.categories import (
+    COPY_FROM_PAGEABLE,
+    COPY_ON_DEVICE,
+    COPY_TO_PAGEABLE,
+    STAGED_COPY_BYTES,
+    pattern,
+)
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
@@ -309,7 +315,6 @@ def _due(here: DeviceCalls) -> Ints:
 _Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
 
 QUEUE_LENGTH = 1022  # launches that a stream queues before the next launch blocks
-STAGED_COPY_BYTES = 64 * 1024  # up to this size copies from pageable memory do not block
 _LONGEST_RETURN_NS = 20_000  # a call usually returns 4 to 8 us after the awaited work
 _FEWEST_REPEATS = 3  # that confirm an inference
 _MOST_BEGUN = 0.9  # of calls contain the start of their work

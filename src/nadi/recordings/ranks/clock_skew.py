@@ -19,12 +19,13 @@ import numpy as np
 import polars as pl
 
 from nadi.trace.arrays import Ints
+from nadi.trace.collectives import COLLECTIVES, FROM_ROOT, TO_ROOT
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CLOCKS, UNBOUNDED
 from nadi.units import format_ns
 
 _LONGEST = 2**55  # ns: a year, from the first to the last event
-_ALL_WAIT = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "barrier")
+_ALL_WAIT = tuple(name for name in COLLECTIVES if name not in (*FROM_ROOT, *TO_ROOT))
 _MOST_SHOWN = 4
 _MOST_OVERLOOKED = 1_000_000  # ns: far more than clocks drift apart in a recording of seconds
 
@@ -118,8 +119,8 @@ def _meetings(parts: pl.DataFrame, rank: Ints, num_ranks: int) -> _Meetings:
     """
     kind = pl.col("comm_type").cast(pl.String)
     is_root = [pl.col("rank") == pl.col(end) for end in ("src", "dst")]
-    from_root = kind.is_in(["broadcast", "scatter"]) & (pl.col("src") >= 0)
-    to_root = kind.is_in(["reduce", "gather"]) & (pl.col("dst") >= 0)
+    from_root = kind.is_in(FROM_ROOT) & (pl.col("src") >= 0)
+    to_root = kind.is_in(TO_ROOT) & (pl.col("dst") >= 0)
     moves = (pl.col("comm_bytes") != 0) | (kind == "barrier")
     all_wait = kind.is_in(_ALL_WAIT)
     enter = all_wait | (from_root & is_root[0]) | to_root | (kind == "send")

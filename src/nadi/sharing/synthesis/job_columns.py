@@ -22,8 +22,8 @@ from nadi.simulation.accounts.memory_accounts import storage_uses
 from nadi.simulation.work.recorded_work import nodes_of_job
 from nadi.simulation.workload.simulator_nodes import PlayedRank
 from nadi.systems.prices.traced_operations import stated_operations
-from nadi.systems.system import COLLECTIVES
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.trace.trace import Job, Trace

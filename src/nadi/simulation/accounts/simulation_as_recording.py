@@ -26,6 +26,7 @@ from nadi.simulation.engine.machine_state import NUM_SLOTS, SHAPE
 from nadi.simulation.simulation import Simulation
 from nadi.simulation.work.program import Program
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.collectives import FROM_ROOT, TO_ROOT
 from nadi.trace.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
@@ -352,7 +353,7 @@ def _roles(simulation: Simulation, node: Ints) -> tuple[Bools, Bools, Bools]:
     met = trail.kind[node] == NodeKind.COLLECTIVE
     is_from, is_to = (
         met & np.isin(comm_type, [COMM_TYPES.index(name) for name in names])
-        for names in (("broadcast", "scatter"), ("reduce", "gather"))
+        for names in (FROM_ROOT, TO_ROOT)
     )
     root = np.full(node.size, -1)
     for group, members in enumerate(trail.group_members):

@@ -18,8 +18,9 @@ from nadi.systems.collective_times import as_known, known_times, nccl_of, node_o
 from nadi.systems.nccl.measured import MeasuredCollective, NcclLog, nccl_tests_factors
 from nadi.systems.nccl.nccl_estimates import NcclEstimate, nccl_estimates
 from nadi.systems.nccl.nccl_settings import with_logged_graphs
-from nadi.systems.system import COLLECTIVES, System
+from nadi.systems.system import System
 from nadi.trace.arrays import Ints
+from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace
 
@@ -131,7 +132,7 @@ def estimate_collectives(
     Parameters
     ----------
     collective
-        One of ``system.COLLECTIVES``, or ``send``: a message from the first rank to the last.
+        One of ``collectives.COLLECTIVES``, or ``send``: a message from the first rank to the last.
     sizes
         Bytes as nccl-tests counts them: of an all-gather those that are gathered.
 
@@ -256,7 +257,7 @@ def collective_time(
     Parameters
     ----------
     comm_type
-        One of ``system.COLLECTIVES``; see ``stand_in``.
+        One of ``collectives.COLLECTIVES``; see ``stand_in``.
     size
         Bytes that each rank gives; of a broadcast and a scatter, the root.
     group

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from nadi.simulation.collectives.phases import IN_SWITCH, Phase, Recipe
+from nadi.simulation.collectives.step_tables import COMM, ROOTED
 from nadi.simulation.engine.codes import Comm
 from nadi.systems.system import Dimension, System
 from nadi.trace.arrays import Ints
@@ -36,7 +37,7 @@ def least_time(system: System, recipe: Recipe, size: float, ranks: Ints) -> floa
     busy = [0.0] * len(dimensions)
     now = float(size)
     for phase in recipe.phases:
-        if phase.comm not in _KNOWN:
+        if phase.comm not in COMM.values():
             return UNKNOWN
         if phase.name.startswith(IN_SWITCH):
             # switches of the first dimension reduce: a rank sends and receives everything once
@@ -73,14 +74,10 @@ def least_message_time(system: System, size: float, src: int, dst: int) -> float
     return slowest
 
 
-_TO_OR_FROM_ROOT = (Comm.BROADCAST, Comm.REDUCE_TO, Comm.GATHER, Comm.SCATTER)
-_KNOWN = (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER, Comm.ALL_GATHER, Comm.ALL_TO_ALL, *_TO_OR_FROM_ROOT)
-
-
 def _time_in(dimension: Dimension, phase: Phase, size: float) -> float:
     """Compute the least time of a phase among ranks that differ in one dimension only."""
     n = phase.size
-    if phase.comm in _TO_OR_FROM_ROOT:
+    if phase.comm in ROOTED:
         return _past_one(phase.comm, size, 1, n) / (_links(dimension, n) * dimension.bandwidth)
     moved = _crossing(phase.comm, size, np.ones(n, dtype=np.int64))
     if phase.comm == Comm.ALL_TO_ALL:
@@ -97,7 +94,7 @@ def _times_between(system: System, phase: Phase, size: float, ranks: Ints) -> li
         k = members.size
         if k < 2:
             times.append(0.0)
-        elif phase.comm in _TO_OR_FROM_ROOT:
+        elif phase.comm in ROOTED:
             # the part of the root has fewer links the fewer members it has
             moved = _past_one(phase.comm, size, int(members.max()), ranks.size)
             beside = max(int(members.max()), _num_different(ranks % stride))

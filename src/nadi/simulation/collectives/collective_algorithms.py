@@ -11,26 +11,17 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.simulation.collectives.link_sharing import is_whole_dimension, shared
 from nadi.simulation.collectives.phases import Phase, Recipe, grid_of, grid_of_all, positions_in
-from nadi.simulation.collectives.step_tables import ROOTED
+from nadi.simulation.collectives.step_tables import COMM, ROOTED
 from nadi.simulation.engine.codes import Comm, PhaseKind
 from nadi.simulation.engine.machine_state import TURN
 from nadi.systems.system import Algorithm, Collectives, Network, System, parse_algorithm
 from nadi.trace.arrays import Ints
+from nadi.trace.collectives import FROM_ROOT, run_as
 
 PhaseOf = Callable[[str, Algorithm, int, int, int, int], Phase]
 """Makes a phase: of a collective, by an algorithm, among so many members, in a dimension, with the
 queues that it takes in turn, and where its trees are counted."""
 
-_COMM = {
-    "all_reduce": Comm.ALL_REDUCE,
-    "reduce_scatter": Comm.REDUCE_SCATTER,
-    "all_gather": Comm.ALL_GATHER,
-    "all_to_all": Comm.ALL_TO_ALL,
-    "broadcast": Comm.BROADCAST,
-    "reduce": Comm.REDUCE_TO,
-    "gather": Comm.GATHER,
-    "scatter": Comm.SCATTER,
-}
 _ALGORITHM = {
     "ring": PhaseKind.RING,
     "biring": PhaseKind.RING,
@@ -46,7 +37,7 @@ def recipe_of(
     """Choose the phases of a collective.
 
     - ``system``: The system.
-    - ``comm_type``: One of ``system.COLLECTIVES``.
+    - ``comm_type``: One of ``collectives.COLLECTIVES``.
     - ``members``: int64, shape (members,): the ranks of its group; None for all ranks. Those that
       stand as a grid are in its order (:func:`~.grids.in_order_of_grid`), and do it dimension by
       dimension, as all ranks do.
@@ -55,8 +46,7 @@ def recipe_of(
     - Raises UsageError if no algorithm can do it.
     """
     algorithms = algorithms_of(system, comm_type)
-    if comm_type == "barrier":
-        comm_type = "all_reduce"
+    comm_type = run_as(comm_type, COMM)
     network = system.network
     size, sizes = network.num_ranks, grid_of_all(network)
     if members is not None:
@@ -78,7 +68,7 @@ def timed_recipe(network: Network, comm_type: str, members: Ints, algorithm: str
     It waits in the queue of the last dimension in which they differ, the slowest of those that it
     uses: so collectives within nodes and those between them run beside each other.
     """
-    comm = _COMM["all_reduce" if comm_type == "barrier" else comm_type]
+    comm = COMM[run_as(comm_type, COMM)]
     differs = [bool((places != places[0]).any()) for places in positions_in(network, members)]
     queue = max((d for d, found in enumerate(differs) if found), default=0)
     phase = Phase(
@@ -151,11 +141,11 @@ def phases_by_dimension(
         steps += [(d, "all_reduce", TURN.first_half) for d in dims[-1:]]
         steps += [(d, "all_gather", TURN.second_half) for d in reversed(dims[:-1])]
     else:
-        inwards = comm_type in ("all_gather", "broadcast", "scatter")  # those of slow links first
+        inwards = comm_type in ("all_gather", *FROM_ROOT)  # those of slow links first
         in_order = reversed(dims) if inwards else dims
         steps = [(d, comm_type, TURN.of_all) for d in in_order]
     # which of the two trees comes next is counted for each type and dimension
-    first_tree = _COMM[comm_type] * len(sizes)
+    first_tree = COMM[comm_type] * len(sizes)
     strides = [prod(sizes[:d]) for d in range(len(sizes))]
     return [
         replace(phase_of(comm, algorithms[d], sizes[d], d, half, first_tree + d), stride=strides[d])
@@ -176,8 +166,8 @@ def phase_by_name(
     comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int
 ) -> Phase:
     """Create a phase from the names of a collective and an algorithm."""
-    kind = _ALGORITHM[algorithm.name]
-    return Phase(dim, _COMM[comm], half, kind, algorithm.window, tree, size)
+    kind = _ALGORITHM.get(algorithm.name, PhaseKind.STEPS)
+    return Phase(dim, COMM[comm], half, kind, algorithm.window, tree, size)
 
 
 def _is_regular(algorithm: int, comm: int, size: int) -> bool:

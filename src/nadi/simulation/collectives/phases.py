@@ -208,7 +208,7 @@ def _is_in_channels(phase: Phase) -> bool:
     """Return whether the messages of a phase whose time is known go round in several channels."""
     if phase.algorithm != PhaseKind.TIMED:
         return False
-    passes_on = phase.comm not in ROOTED or phase.comm in (Comm.BROADCAST, Comm.REDUCE_TO)
+    passes_on = phase.comm not in ROOTED or phase.comm in (Comm.BROADCAST, Comm.REDUCE)
     several = 1 < phase.together < phase.size
     in_switch = phase.comm == Comm.ALL_REDUCE and phase.name.startswith(IN_SWITCH)
     return phase.comm != Comm.ALL_TO_ALL and passes_on and (several or in_switch)

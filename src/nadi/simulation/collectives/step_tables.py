@@ -16,8 +16,11 @@ import numpy as np
 from nadi.simulation.engine.codes import Comm, StepKind
 from nadi.simulation.engine.machine_state import START, STEP
 from nadi.trace.arrays import Ints
+from nadi.trace.collectives import COLLECTIVES, FROM_ROOT, TO_ROOT
 
-ROOTED = (Comm.BROADCAST, Comm.REDUCE_TO, Comm.GATHER, Comm.SCATTER)
+COMM = {name: vars(Comm)[name.upper()] for name in COLLECTIVES if name.upper() in vars(Comm)}
+"""The codes of the types that have one, by name."""
+ROOTED = tuple(COMM[name] for name in (*FROM_ROOT, *TO_ROOT) if name in COMM)
 """Collectives with a root."""
 
 
@@ -156,7 +159,7 @@ def _chain(writer: _Writer, comm: int) -> None:
                 writer.take(v, v - 1)
             if v < n - 1:
                 writer.send(v, v + 1, 1, parts)
-    elif comm == Comm.REDUCE_TO:
+    elif comm == Comm.REDUCE:
         for v in range(n - 1, -1, -1):
             if v < n - 1:
                 writer.take(v, v + 1, reduces=True)
@@ -183,7 +186,7 @@ def _star(writer: _Writer, comm: int) -> None:
     for v in others:
         writer.send(*((0, v) if outwards else (v, 0)), 1, parts, beside=True)
     for v in others:
-        writer.take(*((v, 0) if outwards else (0, v)), reduces=comm == Comm.REDUCE_TO)
+        writer.take(*((v, 0) if outwards else (0, v)), reduces=comm == Comm.REDUCE)
 
 
 def _binomial(writer: _Writer, comm: int) -> None:
@@ -198,7 +201,7 @@ def _binomial(writer: _Writer, comm: int) -> None:
             src, dst = (near, far) if outwards else (far, near)
             count = min(distance, n - far) if in_parts else 1
             writer.send(src, dst, count, n if comm == Comm.SCATTER else 1)
-            writer.take(dst, src, reduces=comm == Comm.REDUCE_TO)
+            writer.take(dst, src, reduces=comm == Comm.REDUCE)
 
 
 def _bruck(writer: _Writer) -> None:
@@ -269,9 +272,9 @@ def _tree(writer: _Writer, comm: int, turn: int) -> None:
     for parent, child in reversed(below):  # a parent comes before what is below its children
         size[parent] += size[child]
     up = comm not in (Comm.BROADCAST, Comm.SCATTER)
-    down = comm not in (Comm.REDUCE_TO, Comm.GATHER)
-    reduces = comm in (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER, Comm.REDUCE_TO)
-    writer.is_piped = comm in (Comm.BROADCAST, Comm.REDUCE_TO)
+    down = comm not in (Comm.REDUCE, Comm.GATHER)
+    reduces = comm in (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER, Comm.REDUCE)
+    writer.is_piped = comm in (Comm.BROADCAST, Comm.REDUCE)
     if up:
         for parent, child in reversed(below):
             writer.send(child, parent, *_up(comm, n, size[child]))
@@ -288,7 +291,7 @@ def _up(comm: int, n: int, below: int) -> tuple[int, int]:
         return below, 1
     if comm == Comm.ALL_TO_ALL:
         return below * (n - below), n
-    return 1, 0 if comm == Comm.REDUCE_TO else 1
+    return 1, 0 if comm == Comm.REDUCE else 1
 
 
 def _down(comm: int, n: int, below: int) -> tuple[int, int]:

@@ -79,7 +79,7 @@ class Comm(Codes):
     ALL_GATHER = code("everybody gets what all have")
     ALL_TO_ALL = code("everybody sends a part to everybody")
     BROADCAST = code("everybody gets what the root has")
-    REDUCE_TO = code("the root gets the sum")
+    REDUCE = code("the root gets the sum")
     GATHER = code("the root gets what all have")
     SCATTER = code("everybody gets a part of what the root has")
 

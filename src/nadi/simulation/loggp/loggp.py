@@ -19,11 +19,12 @@ import numpy as np
 from nadi.errors import InputError, PairError, Parameter, UsageError
 from nadi.files.goal import Action, MessageProgram
 from nadi.results.declared import BLANK, NS, PLAIN, Column, Result, Rows
-from nadi.simulation.collectives.step_tables import steps_of
-from nadi.simulation.engine.codes import Comm, StepKind
+from nadi.simulation.collectives.step_tables import COMM, ROOTED, steps_of
+from nadi.simulation.engine.codes import StepKind
 from nadi.simulation.engine.machine_state import STEP
 from nadi.simulation.loggp.loggp_kernels import Costs, LoggpOperations, State, run_messages
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.collectives import COLLECTIVES, run_as
 from nadi.units import (
     format_bytes,
     format_count,
@@ -275,10 +276,6 @@ def _unended(program: MessageProgram, state: State) -> InputError:
     )  # fmt: skip
 
 
-_ROOTED = {
-    "broadcast": Comm.BROADCAST, "reduce": Comm.REDUCE_TO, "gather": Comm.GATHER,
-    "scatter": Comm.SCATTER,
-}  # fmt: skip
 _ON_RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 
 
@@ -301,11 +298,12 @@ def member_messages(comm_type: str, size: int, member: int, root: int = 0) -> Me
 
     - Raises UsageError if the type is unknown.
     """
-    if comm_type not in (*_ON_RINGS, "all_to_all", "barrier", *_ROOTED):
+    if comm_type not in COLLECTIVES:
         raise UsageError(
             "collective", f"the messages of {comm_type} are unknown",
-            f"there are {', '.join(_ON_RINGS)}, all_to_all, barrier, {', '.join(_ROOTED)}",
+            f"there are {', '.join(COLLECTIVES)}",
         )  # fmt: skip
+    comm_type = run_as(comm_type, (*COMM, "barrier"))
     if size == 1:
         return _nothing()
     if comm_type == "all_to_all":
@@ -313,8 +311,8 @@ def member_messages(comm_type: str, size: int, member: int, root: int = 0) -> Me
     if comm_type == "barrier":
         distance = 1 << np.arange((size - 1).bit_length(), dtype=np.int64)
         return _rounds((member + distance) % size, (member - distance) % size, 1)
-    if comm_type in _ROOTED:
-        return _tree(_ROOTED[comm_type], size, member, root)
+    if COMM[comm_type] in ROOTED:
+        return _tree(COMM[comm_type], size, member, root)
     rounds = np.ones((2 if comm_type == "all_reduce" else 1) * (size - 1), dtype=np.int64)
     parts = 1 if comm_type == "all_gather" else size
     return _rounds((member + rounds) % size, (member - rounds) % size, parts)

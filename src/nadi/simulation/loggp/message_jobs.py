@@ -25,6 +25,7 @@ from nadi.simulation.work.program import Program, program_of
 from nadi.simulation.work.recorded_work import nodes_of_job
 from nadi.systems.library import read_system_file
 from nadi.trace.arrays import Ints
+from nadi.trace.collectives import TO_ROOT
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
@@ -99,7 +100,7 @@ _COMPUTES, _SENDS, _RECEIVES, _COLLECTIVE = (
 )
 _ACCESSES = [NODE_KINDS.index(name) for name in ("MEM_LOAD", "MEM_STORE")]
 _BARRIER = COMM_TYPES.index("barrier")
-_TO_ROOT = [COMM_TYPES.index(name) for name in ("reduce", "gather")]
+_TO_ROOT = [COMM_TYPES.index(name) for name in TO_ROOT]
 _COMMUNICATION = 0  # the processor that communicates
 
 

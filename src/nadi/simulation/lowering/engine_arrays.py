@@ -70,8 +70,9 @@ from nadi.simulation.lowering.task_tables import Tables
 from nadi.simulation.rules import rules_of
 from nadi.simulation.work.ordered_lanes import policy_of
 from nadi.systems.collective_times import nothing_contends
-from nadi.systems.system import COLLECTIVES, System
+from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
+from nadi.trace.collectives import COLLECTIVES
 
 _TOPOLOGY = {
     "fully-connected": Topology.FULLY_CONNECTED,

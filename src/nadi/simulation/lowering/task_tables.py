@@ -36,6 +36,7 @@ from nadi.systems.collective_times import nothing_contends
 from nadi.systems.memory_tiers import loaded_latency_ns, rate_alone
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.collectives import FROM_ROOT, TO_ROOT
 from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 
@@ -596,8 +597,8 @@ def _alike(system: System, groups: _Groups) -> Ints:
 def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints:
     """Return the position of each root in its group; 0 if no root is stated."""
     comm_type = program.comm_type[chosen]
-    outwards = _is_one_of(("broadcast", "scatter"), comm_type)
-    inwards = _is_one_of(("reduce", "gather"), comm_type)
+    outwards = _is_one_of(FROM_ROOT, comm_type)
+    inwards = _is_one_of(TO_ROOT, comm_type)
     stated = np.where(outwards, program.src[chosen], np.where(inwards, program.dst[chosen], -1))
     places = np.zeros(chosen.size, dtype=np.int64)
     for k in np.flatnonzero(stated >= 0).tolist():

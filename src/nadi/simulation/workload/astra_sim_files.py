@@ -40,6 +40,7 @@ from nadi.simulation.workload.simulator_nodes import (
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Job
+from nadi.units import format_ns
 
 COMM_GROUPS = "comm_group.json"
 TRACES = "trace"  # ASTRA-sim adds the rank: trace.0.et
@@ -190,13 +191,13 @@ def _report_latencies(activities: Activities, log: IssueLog) -> None:
     log.add(
         "export.latency-folded", "info", int(np.count_nonzero(late[on_device])),
         "device operations start later than their dependencies end, "
-        f"{late[on_device].sum() / 1e6:.1f} ms in total (launch latency, gaps between kernels of a "
-        "stream, delays): this time is added to their durations",
+        f"{format_ns(int(late[on_device].sum()))} in total (launch latency, gaps between kernels "
+        "of a stream, delays): this time is added to their durations",
     )  # fmt: skip
     log.add(
         "export.latency-left-out", "info", int(np.count_nonzero(late[activities.is_comm])),
         "communication operations start later than their dependencies end, "
-        f"{late[activities.is_comm].sum() / 1e6:.1f} ms in total: this time is dropped, as a "
+        f"{format_ns(int(late[activities.is_comm].sum()))} in total: this time is dropped, as a "
         "simulator computes the duration of communication itself",
     )  # fmt: skip
 
@@ -215,8 +216,8 @@ def _report_side_by_side(activities: Activities, log: IssueLog) -> None:
         )  # fmt: skip
         log.add(
             f"export.{name}-at-once", "info", int(np.count_nonzero(side_by_side)),
-            f"nodes of {name} overlap others of their rank, for {side_by_side.sum() / 1e6:.1f} ms "
-            "in total: ASTRA-sim runs one at a time",
+            f"nodes of {name} overlap others of their rank, for "
+            f"{format_ns(int(side_by_side.sum()))} in total: ASTRA-sim runs one at a time",
         )  # fmt: skip
 
 

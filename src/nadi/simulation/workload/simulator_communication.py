@@ -18,21 +18,15 @@ from nadi.graph.event_graph import EventGraph
 from nadi.kernels.paths import replay_times, topological_order
 from nadi.kernels.sequences import group_rows
 from nadi.simulation.workload.activities import Activities
+from nadi.systems.system import ASTRA_SIM_COLLECTIVES
 from nadi.trace.arrays import Ints
+from nadi.trace.collectives import COLLECTIVES, run_as
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import nearest
 from nadi.trace.schema import COMMUNICATION_KINDS
 
 # by number: the recorded name, and the members as positions among the ranks of the job
 Groups = dict[int, tuple[str, tuple[int, ...]]]
-# Types that ASTRA-sim rejects, and types that take as long on a ring: gather collects as many
-# bytes at one rank as all_gather does at each; scatter and reduce are the reverse.
-_PLAYED_AS = {
-    "reduce": "reduce_scatter",
-    "gather": "all_gather",
-    "scatter": "reduce_scatter",
-    "barrier": "all_reduce",
-}
 _NOT_PLAYED = ("none", "other", "send", "recv")
 _BARRIER_BYTES = 4
 _SMALLEST_GATHER = 64  # bytes: ASTRA-sim never ends one that is smaller than its number of splits
@@ -167,9 +161,9 @@ class _Finder:
         self._add(members, (comm_type, recorded), size, self._number(members), -1)
 
     def _stand_in(self, recorded: str) -> str:
-        if recorded == "broadcast" and self._played:
-            return "all_gather"
-        return _PLAYED_AS.get(recorded, recorded)
+        if (recorded == _PLAYED_ALONE and not self._played) or recorded not in COLLECTIVES:
+            return recorded
+        return run_as(recorded, ASTRA_SIM_COLLECTIVES)
 
     def _number(self, members: list[_Member]) -> int:
         """Return the number of the members' group; a new number for a new group."""

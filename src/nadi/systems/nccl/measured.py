@@ -29,6 +29,7 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.trace.arrays import Floats, Ints
+from nadi.trace.collectives import COLLECTIVES
 
 _NAMES = {
     "all_reduce": ("all_reduce", "allreduce"),
@@ -303,9 +304,6 @@ def _least(one: LoggedGraph, other: LoggedGraph) -> LoggedGraph:
     )
 
 
-_IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-
-
 def nccl_tests_factors(comm_type: str, members: int) -> tuple[int, float]:
     """Return the factors that make algbw and busbw of the bytes that a member contributes.
 
@@ -330,11 +328,7 @@ def nccl_tests_factors(comm_type: str, members: int) -> tuple[int, float]:
     """
     n = max(members, 1)
     whole = n if comm_type in ("all_gather", "gather") else 1
-    if comm_type == "all_reduce":
-        return whole, 2 * (n - 1) / n
-    if comm_type in ("broadcast", "reduce"):
-        return whole, 1.0
-    return whole, (n - 1) / n if comm_type in _IN_PARTS else 0.0
+    return whole, COLLECTIVES[comm_type].moved(n) / whole if comm_type in COLLECTIVES else 0.0
 
 
 Model = Callable[[Ints], Floats]
