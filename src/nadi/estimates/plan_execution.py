@@ -93,6 +93,7 @@ def execution_of_plan(
         context_par=plan.cp,
         gradient_sharding=sharded > 1,
         weight_sharding=sharded == 3,
+        ends_as_layers=plan.ends_as_layers and plan.pp > 1,
     )
 
 
