@@ -82,10 +82,8 @@ def generated_step(
     alone = shape.stages == 1
     is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
     passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
-    late = np.where(
-        alone, turning.backward / layers, first.last_backward / np.maximum(shape.first, 1.0)
-    )
-    late = late - moved.plain[1]
+    few = np.maximum(shape.first, 1.0)
+    late = np.where(alone, turning.backward / layers, first.last_backward / few) - moved.plain[1]
     drained = (shape.stages - 1) * first.last_backward + 2.0 * turning.last_backward
     drained = np.where(executions.activations_offload == 1, drained, 0.0)
     together = _moving_together(machine, executions, shape, costs, ends)
