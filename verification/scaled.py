@@ -42,6 +42,7 @@ class Case(NamedTuple):
 
 DENSE = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8}
 SHARDED = {"tp": 2, "dp": 4, "zero": 3, "global_batch": 4}
+CONTEXTS = {"cp": 2, "dp": 2, "tp": 2, "zero": 3, "global_batch": 4}
 EXPERTS = {"pp": 2, "dp": 4, "ep": 2, "global_batch": 8}
 OWN_EXPERTS = {"tp": 2, "dp": 4, "ep": 2, "global_batch": 4}
 SPLIT_EXPERTS = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8}
@@ -61,6 +62,8 @@ CASES = (
     Case("mixtral-8x7b", SPLIT_EXPERTS, {"tp": 8, "pp": 4}),
     Case("mixtral-8x7b", SPLIT_EXPERTS | {"sequence_parallel": False}, {"tp": 4, "dp": 8}),
     Case("deepseek-v3", SPLIT_EXPERTS | {"ep": 2}, {"tp": 8}),
+    Case("llama3-8b", CONTEXTS, {"cp": 8, "dp": 4}),
+    Case("mixtral-8x7b", OWN_EXPERTS | {"cp": 2}, {"cp": 8}),
     Case("gpt3-1.3b", DENSE, {"tp": 8, "dp": 32}),
     Case("gpt3-1.3b", DENSE, {"tp": 8, "pp": 8, "dp": 8}),
     Case("llama3-8b", SHARDED, {"tp": 8, "dp": 64}),
@@ -82,7 +85,7 @@ def generated(checks: Checks) -> None:
         large["global_batch"] = small["global_batch"] * large["dp"] // small["dp"]
         truth = nadi.llm_job(model, **large)
         ranks = len(truth.traces)
-        axes = {axis: changed[axis] for axis in ("tp", "pp", "dp") if axis in changed}
+        axes = {axis: changed[axis] for axis in ("tp", "pp", "dp", "cp") if axis in changed}
         scaled = nadi.scale(nadi.llm_job(model, **small), **axes)
         system = nadi.load_system("dgx-h100", ranks)
         step = nadi.simulate(scaled.job, system).makespan

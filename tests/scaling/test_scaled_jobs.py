@@ -34,6 +34,15 @@ def generated(**changed: int) -> Job:
     return nadi.llm_job("gpt3-125m", **plan)
 
 
+def with_experts(*, compressed: bool) -> LanguageModel:
+    return LanguageModel(
+        layers=2, hidden=256, heads=16, vocab=512, sequence=128, gated=True, norm="rmsnorm",
+        position="rope", ffn=512, mla=MLA if compressed else None,
+        moe=MixtureOfExperts(experts=8, top_k=2, expert_ffn=128, shared_experts=1,
+                             first_dense_layers=1 if compressed else 0),
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def small() -> nadi.recordings.FoldedJob:
     return nadi.fold(generated())
@@ -54,8 +63,8 @@ def counted(scaled: ScaledJob, origin: str) -> int:
 
 def test_replicas_are_those_that_are_generated(small: nadi.recordings.FoldedJob) -> None:
     scaled, truth = nadi.scale(small, dp=6), generated(dp=6)
-    assert scaled.before == (8, 2, 2, 2)
-    assert scaled.after == (24, 6, 2, 2)
+    assert scaled.before == (8, 2, 2, 2, 1)
+    assert scaled.after == (24, 6, 2, 2, 1)
     ours, theirs = scaled.job.rank_groups, truth.rank_groups
     assert ours is not None
     assert theirs is not None
@@ -144,12 +153,7 @@ EXPERT_PLANS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("plan", EXPERT_PLANS)
 def test_experts_are_those_that_are_generated(plan: dict[str, Any], compressed: bool) -> None:
-    model = LanguageModel(
-        layers=2, hidden=256, heads=16, vocab=512, sequence=128, gated=True, norm="rmsnorm",
-        position="rope", ffn=512, mla=MLA if compressed else None,
-        moe=MixtureOfExperts(experts=8, top_k=2, expert_ffn=128, shared_experts=1,
-                             first_dense_layers=1 if compressed else 0),
-    )  # fmt: skip
+    model = with_experts(compressed=compressed)
     plan = {"tp": 2, "global_batch": 16} | plan
     large = plan | {"tp": 4} | ({"expert_tp": 4} if "expert_tp" in plan else {})
     scaled = nadi.scale(nadi.llm_job(model, **plan), tp=4)
@@ -160,6 +164,41 @@ def test_experts_are_those_that_are_generated(plan: dict[str, Any], compressed: 
     assert theirs is not None
     for role, ranks in theirs.members.items():
         assert ours.members[role].tolist() == ranks.tolist()
+
+
+CONTEXTS: list[tuple[str | LanguageModel, dict[str, Any]]] = [
+    ("gpt3-125m", {"tp": 2, "pp": 2, "dp": 2, "global_batch": 4}),
+    ("gpt3-125m", {"tp": 2, "sequence_parallel": False, "zero": 0, "attention": "unfused"}),
+    ("gpt3-125m", {"dp": 2, "zero": 3, "recompute": "full"}),
+    (with_experts(compressed=False), {"tp": 2, "dp": 2}),
+    (with_experts(compressed=False), {"dp": 4, "ep": 2, "zero": 3}),
+    (with_experts(compressed=True), {"tp": 2, "dp": 2, "ep": 4, "micro_batch": 8}),
+]
+
+
+@pytest.mark.parametrize(("model", "plan"), CONTEXTS)
+def test_contexts_are_those_that_are_generated(
+    model: str | LanguageModel, plan: dict[str, Any]
+) -> None:
+    truth = nadi.llm_job(model, **plan, cp=4)
+    scaled = nadi.scale(nadi.llm_job(model, **plan, cp=2), cp=4)
+    assert scaled.after.cp == 4
+    ours, theirs = scaled.job.rank_groups, truth.rank_groups
+    assert ours is not None
+    assert theirs is not None
+    assert {role: ranks.tolist() for role, ranks in ours.members.items()} == {
+        role: ranks.tolist() for role, ranks in theirs.members.items()
+    }
+    for rank in range(len(truth.traces)):
+        assert rows_of(scaled.job, rank).equals(rows_of(truth, rank))
+
+
+def test_stages_whose_ends_count_as_layers() -> None:
+    plan = PLAN | {"ends_as_layers": True}
+    scaled = nadi.scale(nadi.llm_job("gpt3-125m", **plan | {"pp": 4}), pp=7)
+    truth = nadi.llm_job("gpt3-125m", **plan | {"pp": 7})
+    for rank in range(len(truth.traces)):
+        assert rows_of(scaled.job, rank).height == rows_of(truth, rank).height
 
 
 def test_experts_are_not_put_elsewhere() -> None:
@@ -288,6 +327,9 @@ def test_refusals(small: nadi.recordings.FoldedJob) -> None:
          {"pp": 4, "micro_batches": 6}, "no multiple of 4"),
         (generated(tp=1), {"tp": 2}, "no tensor parallel groups"),
         (generated(pp=1), {"pp": 2}, "one stage"),
+        (generated(), {"cp": 2}, "no context parallel groups"),
+        (generated(cp=2), {"cp": 1}, "give 2 or more"),
+        (generated(cp=2), {"cp": 5}, "5 does not divide"),
         (prefill, {"dp": 2}, "the job has one replica"),
         (generated(dp=1), {"pp": 3}, "how many parameters a layer has"),
         (experts, {"dp": 8}, "each expert is on one rank"),

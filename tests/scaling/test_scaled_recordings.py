@@ -83,8 +83,8 @@ def test_all_layers_are_in_one_stage_each(
 
 def test_axes_together(transformer: Job) -> None:
     scaled = nadi.scale(transformer, tp=2, pp=2, dp=4, micro_batches=2)
-    assert scaled.before == (1, 1, 1, 1)
-    assert scaled.after == (16, 4, 2, 2)
+    assert scaled.before == (1, 1, 1, 1, 1)
+    assert scaled.after == (16, 4, 2, 2, 1)
     groups = scaled.job.rank_groups
     assert groups is not None
     assert groups.members["tp"][:2].tolist() == [[0, 1], [2, 3]]
@@ -107,7 +107,7 @@ def test_one_replica_sums_its_gradients(transformer: Job) -> None:
 def test_ranks_of_a_recording_are_shared(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
     shared = nadi.scale(job, dp=8, tp=2)
-    assert shared.after == (16, 8, 2, 1)
+    assert shared.after == (16, 8, 2, 1, 1)
     sums = [
         rows_of(one).filter(
             (pl.col("comm_type") == "all_reduce") & ~pl.col("name").str.starts_with("tp::")

@@ -80,6 +80,9 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         Whether replicas that share the optimizer's state share gradients, too (ZeRO 2); and
         weights, which are gathered for each forward and backward (ZeRO 3). Calculon's rules have
         none.
+    ends_as_layers
+        Whether embedding and head count as a layer each where blocks are spread over stages;
+        Calculon's rules have neither.
     """
 
     num_procs: _Positive
@@ -111,6 +114,7 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     context_par: _Positive = 1
     gradient_sharding: bool = False
     weight_sharding: bool = False
+    ends_as_layers: bool = False
 
 
 class Executions(NamedTuple):
@@ -148,6 +152,7 @@ class Executions(NamedTuple):
     context_par: Ints = np.ones(1, dtype=np.int64)
     gradient_sharding: Ints = np.zeros(1, dtype=np.int64)
     weight_sharding: Ints = np.zeros(1, dtype=np.int64)
+    ends_as_layers: Ints = np.zeros(1, dtype=np.int64)
 
     @property
     def replicas(self) -> Ints:
@@ -183,7 +188,7 @@ CODES = {
 BOOLEAN = {
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",
     "weight_offload", "activations_offload", "optimizer_offload", "training", "flash_attention",
-    "decoding", "gradient_sharding", "weight_sharding",
+    "decoding", "gradient_sharding", "weight_sharding", "ends_as_layers",
 }  # fmt: skip
 
 

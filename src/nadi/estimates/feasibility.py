@@ -54,7 +54,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "calculon-kernels",
         "Calculon's rules have no fused attention, experts, decoding, context "
-        "parallelism or ZeRO 2 and 3",
+        "parallelism, ZeRO 2 and 3, or ends that count as layers",
     ),
     Reason("calculon-layers", "Calculon's rules have blocks of equal heads and one dense MLP"),
     Reason("p2p-rs-ag", "p2p_rs_ag is a variant of Calculon's; use ar or rs_ag"),
@@ -73,7 +73,8 @@ def shape_reasons(
     """Give the first rule that each execution breaks, apart from capacity: codes of ``REASONS``."""
     e = executions
     degree, stages, replicas, parts = e.tensor_par, e.pipeline_par, e.data_par, e.context_par
-    blocks, chunks = -(-model.num_blocks // stages), e.pipeline_interleaving
+    places = model.num_blocks + 2 * e.ends_as_layers
+    blocks, chunks = -(-places // stages), e.pipeline_interleaving
     training = e.training == 1
     offloads = (e.weight_offload | e.activations_offload | e.optimizer_offload) == 1
     split = e.is_named("tensor_par_comm_type", "rs_ag")
@@ -94,9 +95,7 @@ def shape_reasons(
         "width": (model.hidden % degree != 0) | (model.feedforward % degree != 0),
         "sequence": (e.decoding == 0)
         & (model.seq_size % (parts * np.where(split, degree, 1)) != 0),
-        "interleaving": (chunks > 1) & (chunks * stages > model.num_blocks)
-        if own
-        else blocks % chunks != 0,
+        "interleaving": (chunks > 1) & (chunks * stages > places) if own else blocks % chunks != 0,
         "lone-stage": (stages == 1) & (chunks > 1),
         "sharding": alone & (e.optimizer_sharding == 1),
         "further-sharding": further & (e.optimizer_sharding == 0),
@@ -120,7 +119,7 @@ def shape_reasons(
 
 def _rules_of_calculon(model: ModelDescription, executions: Executions) -> dict[str, Bools]:
     e, language = executions, model.language
-    further = e.gradient_sharding | e.weight_sharding
+    further = e.gradient_sharding | e.weight_sharding | e.ends_as_layers
     plain = language is None or (
         language.moe is None
         and language.mla is None
@@ -208,7 +207,8 @@ def reason_text(
         "heads": f"{model.attn_heads} over {e.tensor_par}",
         "width": f"{model.hidden} and {model.feedforward} over {e.tensor_par}",
         "sequence": f"{model.seq_size} over {e.tensor_par} x {e.context_par}",
-        "interleaving": f"{-(-model.num_blocks // e.pipeline_par)} over {e.pipeline_interleaving}",
+        "interleaving": f"{-(-(model.num_blocks + 2 * e.ends_as_layers) // e.pipeline_par)} over "
+        f"{e.pipeline_interleaving}",
         "datatype": e.datatype,
         "tier1": _needs(bytes_needed[0], machine.mem1.capacity),
         "tier2": _needs(bytes_needed[1], float(machine.mem2.share(np.array(e.num_procs)))),

@@ -30,6 +30,7 @@ from nadi.estimates.rings import RankGroup, message_seconds
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.step_shape import StepShape, shape_of
+from nadi.estimates.uneven_pipelines import ChunkSeconds, followed_seconds, is_followed
 from nadi.estimates.weight_gathers import GatherSeconds, gather_seconds
 from nadi.systems.memory_tiers import streamed_seconds, usual_buffers
 from nadi.trace.arrays import Floats
@@ -69,24 +70,26 @@ def generated_step(
     training = executions.training == 1
     optimizer = _optimizer(executions, shape, block, ends)
     layers = shape.blocks
-    fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
-    moves = _moves_of_update(executions, shape, fewer, block, ends)
+    moves = _moves_of_update(executions, shape, block, ends)
     gathered = _gathered(executions, shape, ends)
     update, exposed, rate = _streamed(machine, executions, moves, gathered, ends)
     moved, plain, (turning, first) = _stages(machine, executions, shape, costs, ends)
-    stages = plain.with_gathers(shape.stages, gather_seconds(executions, shape, fewer, costs, ends))
+    stages = plain.with_gathers(shape.stages, gather_seconds(executions, shape, costs, ends))
     gathering = stages.slowest - plain.slowest
-    slowest, transfers, bubble = _pipeline(shape, stages, executions)
+    slowest, transfers, bubble = _followed(
+        model, executions, shape, costs, stages.hop, _pipeline(shape, stages, executions)
+    )
     alone = shape.stages == 1
     is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
     passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
-    late = (np.where(alone, turning.backward, first.last_backward) / layers) - moved.plain[1]
+    few = np.maximum(shape.first, 1.0)
+    late = np.where(alone, turning.backward / layers, first.last_backward / few) - moved.plain[1]
     drained = (shape.stages - 1) * first.last_backward + 2.0 * turning.last_backward
     drained = np.where(executions.activations_offload == 1, drained, 0.0)
     together = _moving_together(machine, executions, shape, costs, ends)
     extra, bubble = _shared(shape, together, slowest, bubble, drained)
     passes, slowest = passes._replace(forward=passes.forward + extra), slowest + extra
-    offload = moved.times(layers, np.where(is_last, fewer, layers), passes, rate)
+    offload = moved.times(layers, np.where(is_last, shape.last, shape.first), passes, rate)
     work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
     reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
@@ -96,7 +99,7 @@ def generated_step(
     times = StepTimes(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
-        optimizer=update + _before_update(shape, fewer, ends),
+        optimizer=update + _before_update(shape, ends),
         forward_offload=every * offload.forward[0],
         backward_offload=every * offload.backward[0],
         update_offload=exposed,
@@ -129,13 +132,12 @@ def _stages(
     block, alone = costs.block, shape.stages == 1
     rates = msgspec.structs.replace(machine, mem2=machine.mem2.alone)
     both = [StagedMoves(one, executions, block, costs.counts) for one in (machine, rates)]
-    fewer = np.where(shape.missing > 0, shape.blocks - 1, shape.blocks)
     weights = ends.head * _element(block, ends)
     turning, first, middle = (
         Passes(*(np.where(alone, *pair) for pair in zip(*found, strict=True)))
         for found in (
-            [one.turning(fewer, costs.last.seconds, weights) for one in both],
-            [one.passing(shape.blocks, is_first=True) for one in both],
+            [one.turning(shape.last, costs.last.seconds, weights) for one in both],
+            [one.passing(shape.first, is_first=True) for one in both],
             [one.passing(shape.blocks, is_first=False) for one in both],
         )
     )
@@ -147,7 +149,11 @@ def _stages(
     stages = _Stages(
         np.where(alone, turning.alone, first.alone) + embedding, middle.alone, turning.alone,
         np.where(
-            alone, turning.whole + embedding, np.maximum(turning.whole, first.whole + embedding)
+            alone, turning.whole + embedding,
+            np.maximum(
+                np.maximum(turning.whole, first.whole + embedding),
+                np.where(shape.stages > 2, middle.whole, 0.0),
+            ),
         ),
         message_seconds(machine, block.boundary, group),
     )  # fmt: skip
@@ -167,10 +173,10 @@ def _moving_together(
     drains, half of them move.
     """
     moves = StagedMoves(machine, executions, costs.block, costs.counts)
-    fewer = np.where(shape.missing > 0, shape.blocks - 1, shape.blocks)
-    last = moves.moving(fewer, ends.head * _element(costs.block, ends))
+    last = moves.moving(shape.last, ends.head * _element(costs.block, ends))
+    first = moves.moving(shape.first, np.zeros(1))
     others = moves.moving(shape.blocks, np.zeros(1))
-    found = (last + (shape.stages - 1) * others) / shape.stages
+    found = (first + last + (shape.stages - 2) * others) / shape.stages
     return np.where((shape.stages > 1) & (machine.mem2.shared_by > 1), found, 0.0)
 
 
@@ -237,6 +243,42 @@ def _pipeline(
     )  # fmt: skip
 
 
+def _followed(
+    model: ModelDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
+    hop: Floats, closed: tuple[Floats, Floats, Floats],
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """Give the same as :func:`_pipeline` where chunks have different numbers of layers."""
+    e = executions
+    places = model.num_blocks + 2 * e.ends_as_layers
+    moves = (e.weight_offload | e.activations_offload | e.weight_sharding) == 1
+    chosen = is_followed(e.pipeline_par, e.pipeline_interleaving, places, e.ends_as_layers)
+    chosen = np.broadcast_to(chosen & (e.training == 1) & ~moves, e.num_executions)
+    rows = np.flatnonzero(chosen)
+    if not rows.size:
+        return closed
+    parts = [
+        one.whole
+        for part in (costs, costs.first, costs.last)
+        for one in (part.forward, part.backward)
+    ]
+    fields = (e.pipeline_par, e.pipeline_interleaving, shape.microbatches, e.ends_as_layers, *parts,
+              hop)  # fmt: skip
+    table = np.stack([np.broadcast_to(one, e.num_executions)[rows] for one in fields], axis=1)
+    different, number = np.unique(table, axis=0, return_inverse=True)
+    columns = different.T
+    seconds = followed_seconds(
+        model.num_blocks, columns[:4].astype(np.int64),
+        ChunkSeconds(columns[4:6], columns[6:8], columns[8:10], columns[10]),
+    )  # fmt: skip
+    slowest, transfers, bubble = (np.broadcast_to(one, e.num_executions).copy() for one in closed)
+    whole, num = seconds[number.reshape(-1)], np.broadcast_to(shape.microbatches, chosen.size)[rows]
+    slowest[rows] = np.minimum(slowest[rows], whole / num)
+    rest = whole - num * slowest[rows]
+    transfers[rows] = np.minimum(transfers[rows], rest)
+    bubble[rows] = rest - transfers[rows]
+    return slowest, transfers, bubble
+
+
 def _reduction(
     executions: Executions, shape: StepShape, costs: GeneratedCosts, ends: StepEnds,
     offloading: Floats,
@@ -272,15 +314,15 @@ def _reduction(
 
     overlaps = executions.data_par_overlap == 1
     # the last microbatch goes through all stages, and waits for each layer but a chunk's last
-    layers = (shape.blocks - shape.chunks) * shape.stages - shape.missing
+    layers = shape.num_blocks - shape.chunks * shape.stages
     waits = np.where(overlaps, layers * beside + after_head, 0.0)
 
     def late(layer: Floats, first: Floats, last: Floats) -> Floats:
         of_last = np.where(alone, last, 0.0)
         queue = np.maximum(count * layer - (count - 1) * longer, layer)
         queue = np.maximum(queue, of_last - after_head + count * (layer - longer))
-        all_chunks = shape.blocks * layer - between - (count - 1) * longer
-        whole = shape.blocks * layer + of_last
+        all_chunks = shape.first * layer - between - (count - 1) * longer
+        whole = shape.first * layer + of_last
         return np.where(overlaps, np.maximum(queue, all_chunks), whole) + first
 
     layer, first, last = ends.layer, ends.first, ends.last
@@ -291,7 +333,7 @@ def _reduction(
     is_late = executions.weight_sharding == 0  # else each micro-batch does (``gather_seconds``)
     left, waits = left * is_late, waits * is_late
     gathered = _gathered(executions, shape, ends)
-    whole = shape.blocks * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
+    whole = shape.first * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
     reduces = (executions.data_par > 1) & (executions.training == 1)
     size, none = np.where(reduces, layer.weight * _GRADIENT, 0.0), np.zeros(1)
     return DataParallel(size, whole, waits + left + gathered, none, none), left
@@ -310,21 +352,23 @@ def _gathered(executions: Executions, shape: StepShape, ends: StepEnds) -> Float
     """Give the seconds of gathering the new weights, which ZeRO 3 does when they are used."""
     first, last = ends.first.gathers, ends.last.gathers
     both = np.where(shape.stages == 1, first + last, np.maximum(first, last))
-    found: Floats = shape.blocks * ends.layer.gathers + both
+    found: Floats = np.where(shape.stages == 1, shape.blocks, shape.first) * ends.layer.gathers
+    found = found + both
     return np.where(executions.weight_sharding == 1, 0.0, found)
 
 
-def _most(name: str, shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
-    """Give what the stage has that has most of it; the last one has ``fewer`` layers."""
+def _most(name: str, shape: StepShape, ends: StepEnds) -> Floats:
+    """Give what the stage has that has most of it."""
     layer, first, last = (getattr(one, name) for one in (ends.layer, ends.first, ends.last))
-    several = np.maximum(shape.blocks * layer + first, fewer * layer + last)
+    several = np.maximum(shape.first * layer + first, shape.last * layer + last)
+    several = np.where(shape.stages > 2, np.maximum(several, shape.blocks * layer), several)
     found: Floats = np.where(shape.stages > 1, several, shape.blocks * layer + first + last)
     return found
 
 
-def _before_update(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
+def _before_update(shape: StepShape, ends: StepEnds) -> Floats:
     """Give the seconds of the norm of gradients, and of sums among ranks."""
-    summed = _most("summed", shape, fewer, ends)
+    summed = _most("summed", shape, ends)
     seconds: Floats = ends.norm + ends.table + ends.sum_latency + summed * ends.sum_each
     return seconds
 
@@ -353,13 +397,12 @@ class _UpdateMoves(NamedTuple):
 
 
 def _moves_of_update(
-    executions: Executions, shape: StepShape, fewer: Floats, block: BlockCosts, ends: StepEnds
+    executions: Executions, shape: StepShape, block: BlockCosts, ends: StepEnds
 ) -> _UpdateMoves:
-    share = _most("share", shape, fewer, ends)
+    share = _most("share", shape, ends)
     away = _element(block, ends) * executions.weight_offload
-    whole = _most("weight", shape, fewer, ends) * away
-    every = shape.blocks * shape.stages - shape.missing
-    mean = (every * ends.layer.share + ends.first.share + ends.last.share) / shape.stages
+    whole = _most("weight", shape, ends) * away
+    mean = (shape.num_blocks * ends.layer.share + ends.first.share + ends.last.share) / shape.stages
     return _UpdateMoves(
         _STATE * share, share * away, whole, np.where(share > 0, mean / np.maximum(share, 1.0), 1.0)
     )
@@ -442,7 +485,7 @@ def _memory(
     executions: Executions, shape: StepShape, costs: GeneratedCosts, optimizer: OptimizerCosts,
     ends: StepEnds,
 ) -> MemoryUse:  # fmt: skip
-    """Sum the bytes of the stage that needs most: the first, or the last one with the head."""
+    """Sum the bytes of the stage that needs most: the first, the one after it, or the last."""
     trained = (executions.training == 1).astype(float)
     block, keeps_whole = costs.block, executions.weight_sharding == 0
     element = _element(block, ends)
@@ -450,12 +493,16 @@ def _memory(
     two = np.where(keeps_whole, 0.0, 2.0 * block.weights)
     own = np.where(keeps_whole, block.weights, ends.layer.share * element)
     block = block._replace(weights=own)
-    use = memory_use(executions, shape, block, optimizer, gradients_move=False)
     moves = executions.optimizer_offload == 1
     alone = shape.stages == 1
     cached = shape.blocks * costs.cache * (executions.batch_size // executions.data_par)
 
-    def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
+    def with_end(
+        end: PartEnds, kept: Floats, blocks: Floats, most: Floats = shape.microbatches
+    ) -> MemoryUse:  # fmt: skip
+        """Sum those of a stage that has blocks, an end, and at most so many microbatches."""
+        own = shape._replace(blocks=blocks, microbatches=np.minimum(shape.microbatches, most))
+        use = memory_use(executions, own, block, optimizer, gradients_move=False)
         states, none = end.share * _STATE * trained, np.zeros(1)
         extra = TensorBytes(
             np.where(keeps_whole, end.weight, end.share) * element + two,
@@ -479,17 +526,20 @@ def _memory(
         weight=ends.first.weight + np.where(alone, ends.last.weight, 0.0),
         share=ends.first.share + np.where(alone, ends.last.share, 0.0),
     )
-    first = with_end(use, both, np.where(alone, costs.last.kept, 0.0))
-    few = shape._replace(microbatches=np.minimum(shape.microbatches, 1.0))
-    last = with_end(
-        memory_use(executions, few, block, optimizer, gradients_move=False), ends.last,
-        costs.last.kept,
-    )  # fmt: skip
-    is_last = ~alone & (last.tier1_bytes > first.tier1_bytes)
-    return MemoryUse(*(
-        TensorBytes(*(np.where(is_last, b, a) for a, b in zip(one, other, strict=True)))
-        for one, other in zip(first, last, strict=True)
-    ))  # fmt: skip
+    neither = both._replace(weight=np.zeros(1), share=np.zeros(1))
+    found = with_end(
+        both, np.where(alone, costs.last.kept, 0.0), np.where(alone, shape.blocks, shape.first)
+    )
+    for other in (
+        with_end(neither, np.zeros(1), shape.blocks, np.maximum(shape.stages - 1, 1.0)),
+        with_end(ends.last, costs.last.kept, shape.blocks, np.ones(1)),
+    ):
+        is_other = ~alone & (other.tier1_bytes > found.tier1_bytes)
+        found = MemoryUse(*(
+            TensorBytes(*(np.where(is_other, b, a) for a, b in zip(*pair, strict=True)))
+            for pair in zip(found, other, strict=True)
+        ))  # fmt: skip
+    return found
 
 
 _SPACES = {

@@ -58,8 +58,7 @@ def execution_of_plan(
     _check_overlap(overlap)
     check_offload(offload)
     _refuse_others(plan)
-    splits = plan.sequence_parallel and plan.tp > 1
-    tiers = _tiers(plan, machine)
+    splits, tiers = plan.sequence_parallel and plan.tp > 1, _tiers(plan, machine)
     replicates = plan.dp * plan.cp > 1 or (has_experts and plan.tp > plan.ep * plan.expert_tp)
     training = not plan.inference
     sharded = plan.zero if training and replicates else 0
@@ -93,6 +92,7 @@ def execution_of_plan(
         context_par=plan.cp,
         gradient_sharding=sharded > 1,
         weight_sharding=sharded == 3,
+        ends_as_layers=plan.ends_as_layers and plan.pp > 1,
     )
 
 

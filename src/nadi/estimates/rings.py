@@ -119,17 +119,18 @@ def shared_seconds(
 
 
 def message_seconds(machine: MachineDescription, size: Floats, group: RankGroup) -> Floats:
-    """Give the seconds of a message between neighbors of a group; of several, of the slowest."""
+    """Give the seconds of a message between neighbors of a group: of all such pairs, the mean."""
     if machine.nested is None:
         seconds = network_time(machine, group.tier, "p2p", size, group.members)
         return np.where(group.members > 1, seconds, 0.0)
     found: Floats = np.zeros(1)
+    blocks = group.members  # of neighbors within the dimensions so far
     for dimension, count in zip(
         machine.nested.dimensions, _places(machine.nested, group), strict=True
     ):
-        there = np.where(count > 1, dimension.latency + size / (dimension.GBps * 1e9), 0.0)
-        found = np.maximum(found, there)
-    return found
+        pairs, blocks = blocks - blocks // count, blocks // count
+        found = found + pairs * (dimension.latency + size / (dimension.GBps * 1e9))
+    return found / np.maximum(group.members - 1, 1)
 
 
 def _places(network: NestedNetwork, group: RankGroup) -> list[Ints]:

@@ -49,6 +49,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "flash_attention": (False,),
     "expert_par": (1,),
     "decoding": (False,),
+    "ends_as_layers": (False,),
 }
 _LARGEST = 1 << 31  # of a number of ranks, sequences or chunks
 # of Nadi's own rules, where they differ
@@ -152,7 +153,9 @@ def search_space(
         least = rules.blocks_of_calculon or all(chosen["decoding"])
         most = 1 if least else max(model.seq_size // _FEWEST_TOKENS, 1)
         chosen["context_par"] = tuple(range(1, most + 1))
-    layouts = _layouts(model, ranks, global_batch, chosen, round_batch)
+    layouts = _layouts(
+        model, ranks, global_batch, chosen, round_batch, uneven=not rules.blocks_of_calculon
+    )
     if not layouts:
         raise UsageError(
             [Parameter("ranks", ranks), ", ", Parameter("global_batch", global_batch)],
@@ -231,10 +234,15 @@ def _allowed(numbers: list[int], chosen: Mapping[str, tuple[Any, ...]], field: s
 
 def _layouts(
     model: ModelDescription, processors: int, batch: int,
-    chosen: Mapping[str, tuple[Any, ...]], round_batch: bool,
+    chosen: Mapping[str, tuple[Any, ...]], round_batch: bool, *, uneven: bool,
 ) -> list[tuple[int, ...]]:  # fmt: skip
-    """Give all layouts, in the order of ``LAYOUT``."""
+    """Give all layouts, in the order of ``LAYOUT``.
+
+    - ``uneven``: Whether chunks that were asked for may have different numbers of layers.
+    """
+    asked = chosen.get("pipeline_interleaving", ()) if uneven else ()
     found: list[tuple[int, ...]] = []
+    places = {model.num_blocks + 2 * ends for ends in chosen["ends_as_layers"]}
     # a decoded token fills all stages: chunks would only add transfers
     is_decoding = all(chosen["decoding"]) and "pipeline_interleaving" not in chosen
     for degree in _allowed(_divisors(processors), chosen, "tensor_par"):
@@ -243,12 +251,14 @@ def _layouts(
         for stages, shared in _stages_and_shares(processors // degree, chosen):
             replicas = processors // degree // stages // shared
             rounded = batch // replicas * replicas
-            if stages > model.num_blocks or rounded == 0 or (rounded != batch and not round_batch):
+            if stages > max(places) or rounded == 0 or (rounded != batch and not round_batch):
                 continue
             if not _allowed([replicas], chosen, "data_par") or model.seq_size % shared:
                 continue
-            blocks = -(-model.num_blocks // stages)
-            chunks = [1] if stages == 1 or is_decoding else _divisors(blocks)
+            most = [-(-blocks // stages) for blocks in places]
+            several = {one for blocks in most for one in _divisors(blocks)}
+            several.update(one for one in asked if 1 <= one <= max(most))
+            chunks = [1] if stages == 1 or is_decoding else sorted(several)
             found += [
                 (degree, stages, replicas, shared, microbatch, chunk, rounded)
                 for microbatch in _allowed(
@@ -282,6 +292,8 @@ def _choices(
         values["tensor_par_comm_type"] = [
             one for one in values["tensor_par_comm_type"] if one != only_between
         ]
+    if not kind.pipes:
+        values |= {"ends_as_layers": [0]}
     if not kind.replicates:
         values |= {field: [0] for field in (*_ZERO, "data_par_overlap")}
     if machine.mem2.GiB == 0:

@@ -31,12 +31,9 @@ class GatherSeconds(NamedTuple):
 
 
 def gather_seconds(
-    executions: Executions, shape: StepShape, fewer: Floats, costs: GeneratedCosts, ends: StepEnds
+    executions: Executions, shape: StepShape, costs: GeneratedCosts, ends: StepEnds
 ) -> GatherSeconds:
-    """Work out what ZeRO 3 adds; zeros where weights are not sharded.
-
-    ``fewer`` layers are on the last stage.
-    """
+    """Work out what ZeRO 3 adds; zeros where weights are not sharded."""
     if not (executions.weight_sharding == 1).any():
         return GatherSeconds(*np.zeros((4, 1)))
     layer, table, head = ends.layer, ends.first, ends.last
@@ -46,9 +43,11 @@ def gather_seconds(
     middle = middle + shape.chunks * layer.gathers
     of_table = (
         _backward(table) + table.gathers - layer.gathers + _late(costs.first.forward, layer)
+        - (shape.blocks - shape.first) * (there + back)
     )  # fmt: skip
     of_head = (
-        _backward(head) + _late(costs.forward, head) - (shape.blocks - fewer) * (there + back)
+        _backward(head) + _late(costs.forward, head)
+        - (shape.blocks - shape.last) * (there + back)
     )  # fmt: skip
     alone = np.where(shape.stages == 1, of_head, 0.0)
     sharded = executions.weight_sharding == 1

@@ -75,7 +75,7 @@ def with_replicas(job: Classes, names: RoleNames, wanted: int, device: Device | 
     copies = copied_groups(
         job.groups, _block(job.groups, names), times, growing, WITHIN if apart else ""
     )
-    listed = [_grown(one, growing, before, wanted, device) for one in job.listed]
+    listed = [grown(one, growing, before, wanted, device) for one in job.listed]
     if apart:
         listed = [within_replica(one) for one in listed]
     return Classes(tuple(listed), job.of[copies.old], copies.groups)
@@ -89,9 +89,13 @@ def _block(groups: RankGroups, names: RoleNames) -> int:
     return max([1, *(outer_end(groups, role) for role in inner)])
 
 
-def _grown(
+def grown(
     one: RankClass, growing: list[str], before: int, after: int, device: Device | None
 ) -> RankClass:
+    """Return what ranks do whose groups sum gradients of more members, and share weights.
+
+    - ``growing``: Roles of these groups, which have ``after / before`` times as many members.
+    """
     if not is_sharded(one.trace, growing):
         return one
     sizes = row_sizes(one.trace)

@@ -14,6 +14,7 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError
 from nadi.jobs.class_rows import Origin, RankClass, classes_of, typical_columns
+from nadi.jobs.context_shares import with_contexts
 from nadi.jobs.gradient_sums import (
     DATA_PARALLEL,
     SUMS,
@@ -92,6 +93,7 @@ class Wanted(NamedTuple):
     tp: int = 0
     pp: int = 0
     micro_batches: int = 0
+    cp: int = 0
 
 
 class _Sizes(NamedTuple):
@@ -101,6 +103,7 @@ class _Sizes(NamedTuple):
     dp: int
     tp: int
     pp: int
+    cp: int
 
 
 class ScaledJob(NamedTuple):
@@ -225,7 +228,15 @@ def _split(
     if not recorded:
         staged = with_stages(known, names, wanted.pp, wanted.micro_batches) if wanted.pp else known
         shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
+        if wanted.cp:
+            shared = with_contexts(shared, names, wanted.cp, device)
         return _Split(staged, shared, names)
+    if wanted.cp > 1:
+        raise UsageError(
+            Parameter("cp"), "operators of a recording do not say which tokens they work on",
+            ["change ", Parameter("dp"), ", ", Parameter("tp"), " and ", Parameter("pp"),
+             " only, or generate the job (nadi generate llm)"],
+        )  # fmt: skip
     return _scale_recording(known, recorded, names, wanted, device)
 
 
@@ -269,8 +280,10 @@ def _of_world(trace: Trace, size: int) -> Trace:
 
 
 def _sizes(groups: RankGroups, names: RoleNames) -> _Sizes:
-    tp, pp = (groups.members[role].shape[1] if role else 1 for role in (names.tp, names.pp))
-    return _Sizes(groups.world_size, replicas_of(groups, names), tp, pp)
+    tp, pp, cp = (
+        groups.members[role].shape[1] if role else 1 for role in (names.tp, names.pp, names.cp)
+    )
+    return _Sizes(groups.world_size, replicas_of(groups, names), tp, pp, cp)
 
 
 def _counted(job: Classes) -> tuple[pl.DataFrame, int]:

@@ -38,6 +38,7 @@ from nadi.models.llm.pipeline_schedules import (
     StageOrder,
     neighbors,
     pipeline_schedule,
+    spread_layers,
 )
 from nadi.models.row_traces import StepOrder, trace_of_rows
 from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
@@ -233,6 +234,20 @@ class _Pipeline:
                              if key not in (EMBEDDING, HEAD))  # fmt: skip
         if self.layers != list(range(len(self.layers))):
             _refuse("its layers are not numbered from 0 without gaps", _DP_ONLY)
+        self.ends_as_layers = self._counts_ends()
+
+    def _cuts(self, size: int, *, ends: bool) -> list[list[int]]:
+        """Return the layers of each chunk along so many stages."""
+        return [list(one) for one in
+                spread_layers(len(self.layers), size * self.parts, ends=ends)]  # fmt: skip
+
+    def _counts_ends(self) -> bool:
+        """Return whether chunks have the layers that they have if ends count as layers, too."""
+        known = set(self.layers)
+        own = [sorted(known & stage.chunks[chunk][FORWARD].keys())
+               for chunk in range(self.parts) for stage in self.stages]  # fmt: skip
+        size = len(self.stages)
+        return own != self._cuts(size, ends=False) and own == self._cuts(size, ends=True)
 
     def classes(self, size: int, micro_batches: int) -> list[RankClass]:
         """Return what the ranks of each of so many stages do, of so many micro-batches.
@@ -240,12 +255,12 @@ class _Pipeline:
         - Raises UsageError if there are fewer layers.
         """
         positions = size * self.parts
-        if positions > len(self.layers):
+        places = len(self.layers) + (2 if self.ends_as_layers else 0)
+        if positions > places:
             _refuse(
                 f"{positions} {'chunks' if self.parts > 1 else 'stages'} of "
-                f"{len(self.layers)} layers",
-                f"at most {len(self.layers) // self.parts}",
-            )
+                f"{len(self.layers)} layers", f"at most {places // self.parts}",
+            )  # fmt: skip
         if self.micro_batches == 1 < micro_batches:
             raise UsageError(
                 Parameter("micro_batches"), "the job has one, in which gradients are summed, so "
@@ -255,7 +270,7 @@ class _Pipeline:
             _refuse(f"{micro_batches} micro-batches of interleaved stages are no multiple of "
                     f"{size}", "give a divisor")  # fmt: skip
         orders = pipeline_schedule(self.schedule, size, micro_batches, self.parts)
-        cuts = [one.tolist() for one in np.array_split(np.array(self.layers), positions)]
+        cuts = self._cuts(size, ends=self.ends_as_layers)
         return [self._stage(number, size, order, cuts) for number, order in enumerate(orders)]
 
     def _stage(

@@ -71,17 +71,22 @@ def expert_rows(trace: Trace, sizes: RowSizes, names: RoleNames) -> ExpertRows:
 
 
 def resized_groups(
-    groups: RankGroups, names: RoleNames, shares: ExpertShares, *, has_gradients: bool
+    groups: RankGroups, names: RoleNames, shares: ExpertShares, axis: str, *, has_gradients: bool
 ) -> Replicas:
-    """Give the tensor parallel axis another size; groups of experts that lie across it follow.
+    """Give an axis within stages another size; groups of experts that lie across it follow.
 
+    - ``axis``: ``tp`` or ``cp``.
     - ``has_gradients``: Whether the job has a backward.
     - Raises UsageError if groups of experts have ranks in another order than experts, copies of
       experts, stages, or if other ranks would have to sum gradients of experts than do now.
     """
     before, after = shares.before, shares.after
-    stride = int(groups.members[names.tp][0, 1] - groups.members[names.tp][0, 0])
-    roles = [role for role in (names.ep, names.edp) if role and not shares.is_split]
+    along: Ints = groups.members[getattr(names, axis)]
+    stride = int(along[0, 1] - along[0, 0])
+    # tensor parallel ranks that share each expert stay next to each other
+    together = groups.members[names.tp].shape[1] if shares.is_split and axis != "tp" else 1
+    is_across = axis != "tp" or not shares.is_split
+    roles = [role for role in (names.ep, names.edp) if role and is_across]
     kept = {role: ranks for role, ranks in groups.members.items() if role not in roles}
     resized = resized_axis(RankGroups(kept, groups.world_size), stride, before, after)
     if not roles:
@@ -89,34 +94,40 @@ def resized_groups(
     of_stage = (names.tp, names.dp, names.cp, names.ep, names.edp)
     inner = max(outer_end(groups, role) for role in of_stage if role)
     copies = groups.members[names.ep].shape[1] if names.ep else 1
-    made = _groups_of_experts(names, roles, inner, copies, groups.world_size)
+    made = _groups_of_experts(names, roles, (together, copies, inner), groups.world_size)
     if any(not np.array_equal(made[role], _sorted(groups.members[role])) for role in roles):
         raise UsageError(
-            Parameter("tp"), "experts are not on neighbouring ranks of a stage, so it is not known "
+            Parameter(axis), "experts are not on neighbouring ranks of a stage, so it is not known "
             "where they would be", ["change ", Parameter("dp"), " and ", Parameter("pp"), " only"],
         )  # fmt: skip
     inner, world = inner // before * after, resized.groups.world_size
-    if inner % copies:
+    if inner % (together * copies):
         raise UsageError(
-            Parameter("tp"), f"{copies} ranks that share experts do not divide the {inner} ranks "
+            Parameter(axis), f"{copies} ranks that share experts do not divide the {inner} ranks "
             "of a stage", "give a multiple",
         )  # fmt: skip
-    if has_gradients and not names.edp and inner > copies:
+    owners = inner // (together * copies)
+    if has_gradients and not names.edp and owners > 1:
         raise UsageError(
-            Parameter("tp"), f"each expert is on one rank, and would be on {inner // copies}: "
-            "nothing says how its gradients are summed", "scale a job of 2 or more times as many "
+            Parameter(axis), f"each expert is on one rank, and would be on {owners}: nothing "
+            "says how its gradients are summed", "scale a job of 2 or more times as many "
             "replicas as share the experts",
         )  # fmt: skip
-    made = _groups_of_experts(names, roles, inner, copies, world)
+    made = _groups_of_experts(names, roles, (together, copies, inner), world)
     listed = {role: made[role] if role in made else resized.groups.members[role]
               for role in groups.members}  # fmt: skip
     return Replicas(RankGroups(listed, world), resized.old)
 
 
 def _groups_of_experts(
-    names: RoleNames, roles: list[str], inner: int, copies: int, world: int
+    names: RoleNames, roles: list[str], ranks: tuple[int, int, int], world: int
 ) -> dict[str, Ints]:
-    sizes = {"ep": copies, "edp": inner // copies, "pp": world // inner}
+    """Return the groups of experts, of so many ranks that share one, all of them, and a stage."""
+    together, copies, inner = ranks
+    sizes = {
+        "expert_tp": together, "ep": copies, "edp": inner // (together * copies),
+        "pp": world // inner,
+    }  # fmt: skip
     axes: Mapping[str, str] = {names.ep: "ep", names.edp: "edp"}
     return {role: _sorted(groups_along(sizes, [axes[role]])) for role in roles}
 
@@ -170,7 +181,8 @@ def updated(
 _CODE = {name: code for code, name in enumerate(OP_CLASSES)}
 _SHARED = ("softmax", "activation", "rope", "cross_entropy")  # by all, in each job
 _BETWEEN = ("norm", "add", "permute")  # on the stream of tokens, or inside of what is shared
-_ITEM_SIZES = (2, *(dtype.itemsize for dtype in DTYPES))
+ITEM_SIZES = (2, *(dtype.itemsize for dtype in DTYPES))
+"""Bytes of an element by the type of an operation."""
 _WHOLE, _M, _N, _K = 0, 1, 2, 3
 _ELSEWHERE: Wording = [
     "change ", Parameter("dp"), " and ", Parameter("pp"),
@@ -236,7 +248,7 @@ def with_shares(job: Classes, names: RoleNames, wanted: int, device: Device | No
     change = _Change(1 if members is None else members.shape[1], wanted)
     if change.before == change.after:
         return job
-    _check_rows(job)
+    check_rows(job, "tp")
     if members is None:
         _refuse("the job has no tensor parallel groups, so nothing says which operations share "
                 "work", "scale a job with 2 tensor parallel ranks")  # fmt: skip
@@ -247,7 +259,7 @@ def with_shares(job: Classes, names: RoleNames, wanted: int, device: Device | No
     is_split = any(one.is_split for one in found)
     experts = ExpertShares(change.before, change.after, is_split, job.groups)
     has_gradients = any("backward" in one.trace.nodes["phase"] for one in job.listed)
-    axis = resized_groups(job.groups, names, experts, has_gradients=has_gradients)
+    axis = resized_groups(job.groups, names, experts, "tp", has_gradients=has_gradients)
     listed = [
         _shared(one, names, rows, experts, device)
         for one, rows in zip(job.listed, found, strict=True)
@@ -263,7 +275,7 @@ def _refuse(what: str, remedy: Wording) -> NoReturn:
     raise UsageError(Parameter("tp"), what, remedy)
 
 
-def _check_rows(job: Classes) -> None:
+def check_rows(job: Classes, axis: str) -> None:
     """Raise UsageError if computations do not say what they are."""
     count, first = 0, ""
     for one in job.listed:
@@ -273,8 +285,10 @@ def _check_rows(job: Classes) -> None:
         if rows.any() and not first:
             first = str(nodes["name"][int(np.flatnonzero(rows)[0])])
     if count:
-        _refuse(f"{count:,} operations state no op_class, the first is {first!r}, so it cannot be "
-                "told how ranks share them", ["change ", Parameter("dp"), " only"])  # fmt: skip
+        raise UsageError(
+            Parameter(axis), f"{count:,} operations state no op_class, the first is {first!r}, so "
+            "it cannot be told how ranks share them", ["change ", Parameter("dp"), " only"],
+        )  # fmt: skip
 
 
 def _shared(
@@ -453,7 +467,7 @@ def _share_product(
         new[place] = change.of(shape[place], f"sizes of {name!r}")
     work.flops[row] = -(-int(work.flops[row]) * new[place] // shape[place])
     work.shape[row] = new
-    itemsize = _ITEM_SIZES[int(work.dtype[row])]
+    itemsize = ITEM_SIZES[int(work.dtype[row])]
     output = (moved - _read(shape, itemsize)) / (shape[_M] * shape[_N])
     work.bytes[row] = _read(new, itemsize) + round(output * new[_M] * new[_N])
 

@@ -44,6 +44,11 @@ _GlobalBatch = Annotated[
     int, typer.Option("--global-batch", metavar="N", min=1, help="Sequences of a step.",
                       show_default=False),
 ]  # fmt: skip
+SetFields = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE,...", show_default=False,
+                 help="Try these values of a field of plans or executions; repeatable."),
+]  # fmt: skip
 _Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
@@ -57,11 +62,7 @@ def command(
     system: MachineName,
     ranks: _Ranks,
     global_batch: _GlobalBatch,
-    given: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE,...", show_default=False,
-                     help="Try these values of a field of plans or executions; repeatable."),
-    ] = None,
+    given: SetFields = None,
     top: Annotated[
         int, typer.Option("--top", metavar="ROWS", min=1, help="How many to print."),
     ] = 20,
@@ -88,7 +89,7 @@ def command(
         from nadi.estimates.stated_files import read_machine, read_model
         from nadi.results.terminal.workers import executor_named
 
-        chosen = dict(map(_parsed, given or []))
+        chosen = fields_in(given)
         rules = rules_named(compat)
         how: dict[str, Any] = {"round_batch": round_batch, "rules": rules}
         measured = calibration_of(calibrate, rules)
@@ -111,6 +112,11 @@ def command(
     SEARCH.tell(SEARCH.data((found, space)), as_json=as_json)
     if not found.num_feasible:
         raise typer.Exit(1)
+
+
+def fields_in(given: list[str] | None) -> dict[str, list[Any]]:
+    """Read the values of each field that ``--set`` gives."""
+    return dict(map(_parsed, given or []))
 
 
 def _parsed(text: str) -> tuple[str, list[Any]]:

@@ -15,6 +15,7 @@ from nadi.models.llm.options import (
     Cp,
     Dp,
     Dtype,
+    EndsAsLayers,
     Ep,
     GlobalBatch,
     Inference,
@@ -96,7 +97,7 @@ _Zero = Annotated[
 _USUAL = {
     "tp": 1, "pp": 1, "dp": 1, "cp": 1, "ep": 1, "zero": None, "sequence_parallel": None,
     "micro_batch": 0, "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1,
-    "recompute": "none",
+    "ends_as_layers": False, "recompute": "none",
     "attention": "flash", "dtype": "bfloat16", "inference": "",
 }  # fmt: skip
 
@@ -105,7 +106,8 @@ def command(
     model: ModelName, system: MachineName, execution: _Execution = "",
     tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: Cp = 1, ep: Ep = 1, zero: _Zero = None,
     sp: Sp = None, micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0, seq: Seq = 0,
-    schedule: Schedule = "1f1b", chunks: Chunks = 1, recompute: Recompute = "none",
+    schedule: Schedule = "1f1b", chunks: Chunks = 1,
+    ends_as_layers: EndsAsLayers = False, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
     overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
     sweep: SweepOver = None, output: SweepFile = None, overwrite: Overwrite = False,
@@ -115,8 +117,8 @@ def command(
     fields: dict[str, Any] = {
         "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "zero": zero, "sequence_parallel": sp,
         "micro_batch": micro_batch, "global_batch": global_batch, "sequence": seq,
-        "schedule": schedule, "chunks": chunks, "recompute": recompute, "attention": attention,
-        "dtype": dtype, "inference": inference,
+        "schedule": schedule, "chunks": chunks, "ends_as_layers": ends_as_layers,
+        "recompute": recompute, "attention": attention, "dtype": dtype, "inference": inference,
     }  # fmt: skip
     _check_alone(execution, fields)
     check_output(output, bool(sweep), overwrite=overwrite)

@@ -13,6 +13,7 @@ from nadi.models.llm.options import (
     Cp,
     Dp,
     Dtype,
+    EndsAsLayers,
     Ep,
     GlobalBatch,
     Inference,
@@ -78,6 +79,7 @@ def llm(
     tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: Cp = 1, ep: Ep = 1, expert_tp: _ExpertTp = 0,
     zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0,
     seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
+    ends_as_layers: EndsAsLayers = False,
     recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",
     inference: Inference = "", prefix: _Prefix = 0, stats: _Stats = False, system: SimulatedOn = "",
     output: _Output = "", overwrite: Overwrite = False, as_json: AsJson = False,
@@ -94,7 +96,8 @@ def llm(
     fields = {
         "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "expert_tp": expert_tp, "zero": zero,
         "sequence_parallel": sp, "micro_batch": micro_batch, "global_batch": global_batch,
-        "sequence": seq, "schedule": schedule, "chunks": chunks, "recompute": recompute,
+        "sequence": seq, "schedule": schedule, "chunks": chunks,
+        "ends_as_layers": ends_as_layers, "recompute": recompute,
         "attention": attention, "dtype": dtype, "inference": inference, "prefix": prefix,
     }  # fmt: skip
     described, plan = checked_plan(model, fields)

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
     from nadi.jobs.scaled_classes import ScaledJob
 
-HELP = """Scale a job up: more replicas, other TP and PP degrees.
+HELP = """Scale a job up: more replicas, other TP, PP and CP degrees.
 
 The job is what nadi simulate takes: a Chakra .et file per rank, a recording, or a folded
 job. --dp copies its ranks, and groups that reduce gradients grow; a job of one
 replica gets gradient reductions, which are guessed. --tp splits or merges operations by
-their shapes, and --pp distributes layers over other stages. Both need jobs that state
-layers, micro-batches and shapes, as nadi generate llm writes them, or recordings with host
-traces, whose operators and tensors show the layers and what ranks exchange.
+their shapes, --pp distributes layers over other stages, and --cp gives ranks other parts
+of the sequences. They need jobs that state layers, micro-batches and shapes, as nadi
+generate llm writes them; --tp and --pp also take recordings with host traces, whose
+operators and tensors show the layers and what ranks exchange.
 Each rank keeps its number of micro-batches. Prints what was copied, resized, guessed and
 made, and with --system the step with its interval.
 
@@ -46,6 +47,7 @@ def command(
     dp: Annotated[int | None, _axis("--dp", "Data parallel replicas.")] = None,
     tp: Annotated[int | None, _axis("--tp", "Tensor parallel ranks.")] = None,
     pp: Annotated[int | None, _axis("--pp", "Pipeline stages.")] = None,
+    cp: Annotated[int | None, _axis("--cp", "Context parallel ranks.")] = None,
     micro_batches: Annotated[
         int | None, _axis("--micro-batches", "Micro-batches of a step, where stages change.")
     ] = None,
@@ -61,10 +63,10 @@ def command(
     """Scale the job, and print what it consists of."""
     from nadi.jobs.scaled_classes import Wanted
 
-    wanted = Wanted(dp or 0, tp or 0, pp or 0, micro_batches or 0)
-    if not any(wanted[:3]):
+    wanted = Wanted(dp or 0, tp or 0, pp or 0, micro_batches or 0, cp or 0)
+    if not any((dp, tp, pp, cp)):
         raise UsageError("nadi scale", "no other number of ranks is asked for",
-                         "give --dp, --tp or --pp")  # fmt: skip
+                         "give --dp, --tp, --pp or --cp")  # fmt: skip
     wishes = _Wishes(wanted, system, output, overwrite)
     scaled, described = _scaled(job, wishes)
     from nadi.jobs.scaled.result import SCALE

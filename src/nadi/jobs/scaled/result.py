@@ -44,10 +44,11 @@ def _described(found: tuple[ScaledJob, ScaledStep | None]) -> dict[str, Any]:
 
 def _headline(data: dict[str, Any]) -> str:
     before, after = data["before"], data["after"]
+    shared = ("cp",) if max(before["cp"], after["cp"]) > 1 else ()
     axes = ", ".join(
         f"{axis} {before[axis]} -> {after[axis]}" if before[axis] != after[axis]
         else f"{axis} {after[axis]}"
-        for axis in ("tp", "dp", "pp")
+        for axis in ("tp", "dp", "pp", *shared)
     )  # fmt: skip
     ranks = f"{format_counted(before['ranks'], 'rank')} -> {format_count(after['ranks'])}"
     return f"{ranks}, {format_count(data['nodes'])} nodes: {axes}"

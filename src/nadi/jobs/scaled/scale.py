@@ -42,14 +42,15 @@ class ScaledStep(NamedTuple):
 
 def scale(
     job: Job | Sequence[Trace] | Path | str, *, dp: int = 0, tp: int = 0, pp: int = 0,
-    micro_batches: int = 0, system: System | Path | str | None = None,
+    cp: int = 0, micro_batches: int = 0, system: System | Path | str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ScaledJob:  # fmt: skip
-    """Scale a job up: more replicas, other tensor and pipeline parallel degrees.
+    """Scale a job up: more replicas, other tensor, pipeline and context parallel degrees.
 
     Replicas are copies of the ranks that there are, and groups that sum gradients get the members
     of all. With another tensor parallel degree operations are split or merged by their shapes.
-    With another number of stages layers are spread anew, in the order of the same schedule.
+    With another number of stages layers are spread anew, in the order of the same schedule, and
+    with another number of context parallel ranks each has another part of the tokens.
     Micro-batches of a rank stay as many as they are, so that the batch of a step grows with the
     replicas.
 
@@ -57,8 +58,8 @@ def scale(
     ----------
     job
         A trace per rank, a job, or the path of one as :func:`nadi.simulate` takes it.
-    dp, tp, pp
-        Data, tensor and pipeline parallel ranks; 0 for as many as the job has.
+    dp, tp, pp, cp
+        Data, tensor, pipeline and context parallel ranks; 0 for as many as the job has.
     micro_batches
         Of a step, where stages change; 0 for as many as the job has.
     system
@@ -88,7 +89,7 @@ def scale(
     if isinstance(system, (str, Path)):
         system = load_system(system)
     device = system.compute.device if system else None
-    wanted = Wanted(dp, tp, pp, micro_batches)
+    wanted = Wanted(dp, tp, pp, micro_batches, cp)
     recorded: list[KnownRank] = []
     sums = dp > 1 and not any(trace.groups.height for trace in folded.traces)
     if tp > 1 or pp > 1 or sums:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.errors import Parameter, UsageError
+from nadi.estimates.searches.command import SetFields, fields_in
 from nadi.estimates.single.command import Compat, calibration_of
 from nadi.results.terminal.options import AsJson, Calibrate, Overwrite, amounts, names_in
 
@@ -27,6 +28,7 @@ the plan of a job. The exit code is 1 if nothing is possible, with a tier or wit
   nadi memory plan
   nadi memory plan --model 175b,1t --system h100 --ranks 64 -o study
   nadi memory plan --model llama3-70b --system gb200-nvl72 --bandwidth 64,128 --capacity 1TiB
+  nadi memory plan --model llama3-8b --system h100 --ranks 8 --set zero=3 --set cp=1,2
 """
 
 
@@ -90,6 +92,7 @@ def _refuse_several(**given: str) -> None:
 
 def command(
     model: _Models = "", system: _Systems = "", ranks: _Ranks = 0, global_batch: _GlobalBatch = 512,
+    given: SetFields = None,
     bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
     outstanding: Outstanding = 4096, shared_by: _SharedBy = "",
     calibrate: Calibrate = None, compat: Compat = "",
@@ -116,7 +119,7 @@ def command(
             amounts("bandwidth", bandwidth or _BANDWIDTHS, lambda text: parse_rate(text) / 1e9),
             amounts("capacity", capacity or _CAPACITIES, lambda text: parse_bytes(text) / 2**30),
             _kind(latency, outstanding, sharings_in(shared_by)), ranks, global_batch,
-            calibration_of(calibrate, rules),
+            calibration_of(calibrate, rules), fields_in(given),
         )  # fmt: skip
         if output is not None:
             check_study_folder(output, overwrite=overwrite)

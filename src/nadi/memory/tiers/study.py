@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +29,7 @@ from nadi.estimates.execution import (
     execution_at,
     moved_tensors,
 )
+from nadi.estimates.plan_execution import by_execution_names
 from nadi.estimates.price_bounds import is_calibrated, step_bounds
 from nadi.estimates.search_layouts import SearchSpace, search_space
 from nadi.estimates.stated_files import read_machine, read_model
@@ -340,6 +341,8 @@ class TierQuestion(NamedTuple):
         Sequences of a step.
     calibration
         What was measured on the systems (:func:`nadi.estimates.read_calibration`).
+    given
+        Values of fields to try, as for :func:`nadi.estimates.search_space`.
     """
 
     bandwidths: tuple[float, ...] = (32.0, 64.0, 128.0, 256.0, 512.0)
@@ -348,6 +351,7 @@ class TierQuestion(NamedTuple):
     ranks: int = 0
     global_batch: int = 512
     calibration: Calibration | None = None
+    given: Mapping[str, Iterable[Any]] | None = None
 
 
 class StudiedJob(NamedTuple):
@@ -429,7 +433,10 @@ def _study(asked: tuple[str, str, TierQuestion, EstimateRules]) -> StudiedJob:
         machine = msgspec.structs.replace(
             machine, mem2=msgspec.structs.replace(machine.mem2, GiB=1.0)
         )
-    chosen = _SPACE_OF_CALCULON if rules.blocks_of_calculon else _SPACE
+    fields = _SPACE_OF_CALCULON if rules.blocks_of_calculon else _SPACE
+    given = by_execution_names(question.given or {})
+    others = {"optimizer_sharding"} if "zero" in given else set()  # which says all of it
+    chosen = {name: one for name, one in fields.items() if name not in others} | given
     try:
         space = search_space(described, machine, ranks, question.global_batch, chosen, rules=rules)
     except UsageError as error:

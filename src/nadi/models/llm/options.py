@@ -67,6 +67,12 @@ Schedule = Annotated[
 Chunks = Annotated[int, axis("--chunks", "Chunks of layers per stage, if interleaved.")]
 
 
+EndsAsLayers = Annotated[
+    bool, typer.Option("--ends-as-layers", help="Embedding and head count as a layer each where "
+                       "layers are spread over stages."),
+]  # fmt: skip
+
+
 Recompute = Annotated[
     str, typer.Option("--recompute", metavar="WHAT", help="none, selective or full.")
 ]

@@ -14,7 +14,12 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError
 from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.pipeline_schedules import PipelineSchedule, check_pipeline, chunks_per_stage
+from nadi.models.llm.pipeline_schedules import (
+    PipelineSchedule,
+    check_pipeline,
+    chunks_per_stage,
+    spread_layers,
+)
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import groups_along
 from nadi.trace.operations import ITEMSIZE
@@ -50,6 +55,9 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Tokens of a sequence; by default the model's.
     schedule, chunks
         Of the pipeline (:mod:`~nadi.models.llm.pipeline_schedules`), and chunks of a stage.
+    ends_as_layers
+        Whether embedding and head count as a layer each where layers are spread over stages, so
+        that the first and the last chunk have one less, or none (arXiv 2407.21783, section 3.3.2).
     recompute
         What is computed anew for the backward: ``selective`` the core of attention, ``full`` each
         layer from its input.
@@ -80,6 +88,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: _Tokens = 0
     schedule: PipelineSchedule = "1f1b"
     chunks: _Count = 1
+    ends_as_layers: bool = False
     recompute: Literal["none", "selective", "full"] = "none"
     attention: Literal["flash", "unfused"] = "flash"
     dtype: str = "bfloat16"
@@ -169,10 +178,8 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ITEMSIZE[self.gradient_dtype]
 
     def layers_at(self, model: LanguageModel, position: int) -> range:
-        """Return the layers of a chunk; the last chunks have one less where they differ."""
-        cuts = np.array_split(np.arange(model.layers), self.positions)
-        found = cuts[position]
-        return range(int(found[0]), int(found[-1]) + 1) if found.size else range(0)
+        """Return the layers of a chunk."""
+        return spread_layers(model.layers, self.positions, ends=self.ends_as_layers)[position]
 
     def key_copies(self, model: LanguageModel) -> int:
         """Return how many tensor parallel ranks hold the same heads of keys and values."""
@@ -232,10 +239,11 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )  # fmt: skip
         if self.schedule != "interleaved" and self.chunks > 1:
             _refuse("chunks", f"{self.chunks} with schedule {self.schedule}", "use interleaved")
-        if model.layers < self.positions:
+        places = model.layers + (2 if self.ends_as_layers else 0)
+        if places < self.positions:
             _refuse(
                 "pp", f"{self.positions} chunks of a model with {model.layers} layers",
-                f"at most {model.layers // self.stage_chunks or 1} stages have a layer each",
+                f"at most {places // self.stage_chunks or 1} stages have a layer each",
             )  # fmt: skip
 
     def _check_widths(self, model: LanguageModel) -> None:

@@ -32,6 +32,7 @@ one after the other. (The sources of DualPipe call B + W a backward.)
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Literal, NamedTuple, NoReturn, TypeAlias, get_args
 
 import numpy as np
@@ -77,6 +78,18 @@ class Neighbors(NamedTuple):
 def chunks_per_stage(schedule: PipelineSchedule, v: int = 1) -> int:
     """Return how many chunks each stage holds: ``v`` if interleaved, 2 for DualPipe, else 1."""
     return {"interleaved": v, "dualpipe": 2}.get(schedule, 1)
+
+
+def spread_layers(layers: int, positions: int, *, ends: bool) -> list[range]:
+    """Return the layers of each chunk; the last chunks have one less where they differ.
+
+    - ``ends``: Whether embedding and head count as a layer each, the first and the last one.
+    """
+    cuts = np.array_split(np.arange(layers + 2 * ends), positions)
+    limits = [0, *(int(cut[-1]) + 1 if cut.size else layers for cut in cuts)]
+    if ends:
+        limits = [min(max(one - 1, 0), layers) for one in limits]
+    return [range(*pair) for pair in pairwise(limits)]
 
 
 def neighbors(schedule: PipelineSchedule, stage: int, chunk: int, p: int, v: int = 1) -> Neighbors:
