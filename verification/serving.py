@@ -285,7 +285,7 @@ def tiers(checks: Checks) -> None:
         token_bytes = inference_bytes(model, nadi.models.ParallelPlan())[1]
         block_ns = token_bytes * 16 / max(H20_COPIES.values())
         blocks = tokens // 16
-        tier = CacheTier("host", 10 * blocks, False, block_ns, 0.0, H20_LOAD_NS)
+        tier = CacheTier("host", 10 * blocks, 1, block_ns, 0.0, H20_LOAD_NS)
         rules = EngineRules(budget=1 << 17, blocks=blocks + 1, tiers=(tier,))
         flat = StepTimes(np.array([1.0, 2.0]), np.ones(2), np.array([1.0, 2.0]), np.ones(2),
                          (np.array([0.0, 1.0]),) * 4, np.zeros((2, 2, 2, 2)), False)  # fmt: skip

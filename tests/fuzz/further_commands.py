@@ -119,6 +119,8 @@ FURTHER_COMMANDS: dict[str, Command] = {
         _served,
         ("serve @model.json @system.toml --requests @requests.jsonl --blocks 400",
          "serve @model.json @large.toml --rate 5 --number 20 --input 20 --output 4 --tp 2",
+         "serve @model.json @large.toml --rate 5 --prefill-replicas 1 --prefill-tp 2",
+         "serve @model.json @large.toml --rate 5 --replicas 2 --tier a=1GB@1GB/s --sweep sharing=1",
          "serve gpt3-125m dgx-h100 --concurrency 3 --number 9 --input 20 --measured @profile",
          "serve gpt3-125m dgx-h100 --concurrency 3 --measured @steps.json --weight-bits 4"),
         ("requests.jsonl", "profile/dense.csv", "profile/per_sequence.csv",

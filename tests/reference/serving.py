@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from nadi.serving.engines import EngineRules
 from nadi.serving.requests import Requests
@@ -67,7 +68,8 @@ class Request:
         self.is_moved = False
         self.queued = self.first = self.last = -1
         self.hits = self.put_out = 0
-        self.ready = 0
+        self.ready = self.passed = 0
+        self.source = self.link = -1
         self.state = "waiting"
         self.flight = 0
         begin = int(requests.told[:number].sum())
@@ -106,22 +108,27 @@ class Memory:
             self.free[block] = None
 
 
-class Flight(NamedTuple):
+@dataclass
+class Flight:
+    start: int
     end: int
+    shares: list[float]  # of each link, for which its collectives keep it
     events: list[tuple[Request, bool]]
 
 
 class Instance:
     def __init__(self, number: int, server: Server) -> None:
         self.number, self.server, self.rules = number, server, server.rules
-        self.memory = Memory(server.rules.blocks)
+        self.only_reads = number < server.rules.prefills
+        self.kind = server.rules.kinds[0 if self.only_reads else 1]
+        self.times = server.times[0 if self.only_reads else 1]
+        self.memory = Memory(self.kind.blocks)
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.loading: list[Request] = []
         self.flights: list[Flight] = []
         self.wake, self.sleeps, self.free_at = FAR, True, 0
-        self.launched = self.landed = self.load = self.steps = 0
-        self.only_reads = number < server.rules.prefills
+        self.launched = self.landed = self.load = self.steps = self.beside = 0
 
     def wanted(self, request: Request) -> int:
         return 1 if self.only_reads else request.output
@@ -132,7 +139,7 @@ class Instance:
             self.land(self.flights.pop(0))
         self.left, self.decodes, self.contexts = self.rules.budget, 0, 0
         self.rows, self.chunks, self.events = 0, [], []
-        depth = self.rules.stages if self.rules.stages > 1 else 1 + self.rules.overlaps
+        depth = self.kind.stages if self.kind.stages > 1 else 1 + self.rules.overlaps
         if len(self.flights) < depth and not self.continue_running(now):
             self.admit(now)
         is_made = self.left < self.rules.budget
@@ -144,7 +151,7 @@ class Instance:
             return
         self.wake = self.flights[0].end
         if is_made and len(self.flights) < depth:
-            self.wake = min(self.wake, now if self.rules.stages == 1 else self.free_at)
+            self.wake = min(self.wake, now if self.kind.stages == 1 else self.free_at)
 
     def land(self, flight: Flight) -> None:
         self.landed += 1
@@ -158,7 +165,8 @@ class Instance:
             request.state = "gone"
             self.load -= 1
             if request.generated < request.output:
-                request.is_moved, request.computed = True, 0
+                request.is_moved, request.computed, request.source = True, 0, self.number
+                request.flight = 0
                 self.server.come(flight.end, request)
                 continue
             request.last = flight.end
@@ -179,7 +187,7 @@ class Instance:
         put_out, k = False, 0
         while k < len(self.running) and self.left > 0:
             request = self.running[k]
-            under_way = self.rules.stages > 1 and request.flight > self.landed
+            under_way = self.kind.stages > 1 and request.flight > self.landed
             if request.generated == self.wanted(request) or under_way:
                 k += 1
                 continue
@@ -298,8 +306,7 @@ class Instance:
         return True
 
     def launch(self, now: int) -> None:
-        times = self.server.times[0 if self.only_reads else 1]
-        tokens = self.rules.budget - self.left
+        times, tokens = self.times, self.rules.budget - self.left
         took = times.by_tokens(self.rules.budget)[tokens] + times.by_rows(self.rows + 1)[self.rows]
         mean = self.contexts / self.decodes if self.decodes else 0.0
         longest = max((attention(times, *chunk, 0, 0) for chunk in self.chunks), default=0.0)
@@ -312,10 +319,67 @@ class Instance:
         took = max(took, host) if self.rules.overlaps else took + host
         took = max(1, round(took))
         start = max(now, self.free_at)
-        self.free_at = start + max(1, took // self.rules.stages)
-        self.flights.append(Flight(start + took, self.events))
+        shares = [
+            min(1.0, row[tokens] / took)
+            for row in times.by_links(self.rules.budget, self.server.num_links)
+        ]
+        longer = self.slowed_by_blocks(shares, start, took)
+        self.beside += longer
+        took += longer
+        self.free_at = start + max(1, took // self.kind.stages)
+        self.flights.append(Flight(start, start + took, shares, self.events))
         self.launched += 1
         self.steps += 1
+
+    def slowed_by_blocks(self, shares: list[float], start: int, took: int) -> int:
+        """Have links busy for longer, beside a step; return how much longer the step takes."""
+        behind = max(start, self.flights[-1].end) if self.flights else start
+        longer = 0
+        for link, share in enumerate(shares):
+            slowed = [0]
+            for way in ("read", "write"):
+                channel = link, self.number, way
+                free = self.server.channels.get(channel, 0)
+                slowed.append(round(share * min(max(0, free - start), took)))
+                self.server.channels[channel] = free + round(
+                    share * min(max(0, free - behind), took)
+                )
+            if not max(slowed):
+                continue
+            longer += max(slowed)
+            late = [one for one in self.loading if one.link == link]
+            if self.only_reads and link == self.rules.moved_link:
+                for other in self.server.instances[self.rules.prefills :]:
+                    late += [one for one in other.loading
+                             if one.link == link and one.source == self.number]  # fmt: skip
+            for request in late:
+                rest = min(max(0, request.passed - behind), took)
+                request.passed += round(share * rest)
+                request.ready = max(request.ready, request.passed)
+        return longer
+
+    def beside_steps(self, link: int, begin: int, took: int, other_way: int) -> int:
+        """Have steps under way and a transfer slow each other; return when that ends."""
+        first, free_at = (self.flights[0].end if self.flights else 0), self.free_at
+        at, left, longer = begin, took, 0
+        for flight in self.flights:
+            share = flight.shares[link]
+            flight.start, flight.end = flight.start + longer, flight.end + longer
+            alone = min(left, max(0, flight.start - at))
+            at, left = at + alone, left - alone
+            both = min(left, max(0, flight.end - at))
+            slowed = round(share * max(0, at + both - max(at, other_way)))
+            at, left = at + both + round(share * both), left - both
+            flight.end += slowed
+            longer += slowed
+            self.beside += slowed
+        if longer:
+            self.free_at += longer
+            if self.wake == first:
+                self.wake = self.flights[0].end
+            elif self.wake == free_at:
+                self.wake = self.free_at
+        return at + left
 
 
 class Server:
@@ -334,9 +398,9 @@ class Server:
         }  # fmt: skip
         self.turns = [0, 0]
         self.tiers = [
-            [Memory(max(1, tier.blocks)) for _ in range(1 if tier.shared else rules.instances)]
-            for tier in rules.tiers
+            [Memory(max(1, tier.blocks)) for _ in range(rules.instances)] for tier in rules.tiers
         ]
+        self.num_links = 1 + max([rules.moved_link, *(tier.link for tier in rules.tiers)])
         self.channels: dict[Any, int] = {}
         self.instances = [Instance(k, self) for k in range(rules.instances)]
 
@@ -378,8 +442,7 @@ class Server:
         instance.waiting.append(request)
 
     def of_tier(self, tier: int, instance: Instance) -> Memory:
-        memories = self.tiers[tier]
-        return memories[0 if self.rules.tiers[tier].shared else instance.number]
+        return self.tiers[tier][instance.number // self.rules.tiers[tier].sharing]
 
     def tier_of(self, instance: Instance, content: int) -> int | None:
         for tier in range(len(self.tiers)):
@@ -387,21 +450,33 @@ class Server:
                 return tier
         return None
 
-    def over(self, channel: Any, pace: float, blocks: int, now: int) -> int:
-        self.channels[channel] = max(self.channels.get(channel, 0), now) + round(pace * blocks)
+    def over_link(self, link: int, instance: Instance, way: str, took: int, now: int) -> int:
+        channel = link, instance.number, way
+        other_way = link, instance.number, "write" if way == "read" else "read"
+        begin = max(self.channels.get(channel, 0), now)
+        self.channels[channel] = instance.beside_steps(
+            link, begin, took, self.channels.get(other_way, 0)
+        )
         return self.channels[channel]
 
     def transfer(self, tier: int, instance: Instance, way: str, blocks: int, now: int) -> int:
-        what = self.rules.tiers[tier]
-        way = way if what.duplex else "both"
-        place = -1 if what.shared else instance.number
-        link = self.over((tier, instance.number, way), what.link_ns, blocks, now)
-        inside = self.over((tier, "memory", place, way), what.memory_ns, blocks, now)
-        return max(link, inside) + what.latency
+        what = instance.kind.tiers[tier]
+        pace = what.store_ns if way == "write" and what.store_ns >= 0 else what.memory_ns
+        memory = tier, "memory", instance.number // what.sharing, way if what.duplex else "both"
+        self.channels[memory] = max(self.channels.get(memory, 0), now) + round(pace * blocks)
+        link = self.over_link(what.link, instance, way, round(what.link_ns * blocks), now)
+        return max(link, self.channels[memory]) + what.latency
 
     def load(self, instance: Instance, request: Request, found: int, loads: int, now: int) -> int:
         if request.is_moved:
-            return self.over(("moved", instance.number), self.rules.moved_ns, loads, now)
+            link, source = self.rules.moved_link, self.instances[request.source]
+            request.link = link
+            request.passed = max(
+                self.over_link(link, one, way, round(one.kind.moved_ns * loads), now)
+                for one, way in ((source, "write"), (instance, "read"))
+            )
+            return request.passed
+        request.source = -1
         of = [self.tier_of(instance, request.content(k)) for k in range(found, found + loads)]
         ready = now
         for tier in range(len(self.tiers)):
@@ -410,8 +485,13 @@ class Server:
                 if where == tier:
                     memory.free.move_to_end(memory.found[request.content(found + k)])
             if tier in of:
-                many = of.count(tier)
-                ready = max(ready, self.transfer(tier, instance, "read", many, now))
+                came = self.transfer(tier, instance, "read", of.count(tier), now)
+                if came >= ready:
+                    what = instance.kind.tiers[tier]
+                    request.link = what.link
+                    channel = what.link, instance.number, "read"
+                    request.passed = self.channels[channel] + what.latency
+                ready = max(ready, came)
         return ready
 
     def store(self, instance: Instance, content: int, now: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.serving.engines import ROUTING, CacheTier, EngineRules
+from nadi.serving.engines import ROUTING, CacheTier, EngineRules, InstanceKind
 from nadi.serving.requests import Requests
 from nadi.serving.step_times import StepTimes
 
@@ -30,6 +30,7 @@ def drawn_times(random: np.random.Generator) -> StepTimes:
         points, np.cumsum(random.uniform(5, 50, 5)), points, np.cumsum(random.uniform(1, 5, 5)),
         axes, np.asarray(grid), bool(random.integers(2)),  # type: ignore[arg-type]
         np.asarray(grid)[:, :, 0, 0] * random.uniform(0.2, 1.0),
+        np.cumsum(random.uniform(0, 30, (2, 5)) * random.integers(0, 2, (2, 1)), axis=1),
     )  # fmt: skip
 
 
@@ -65,23 +66,34 @@ def drawn_rules(random: np.random.Generator, requests: Requests, block: int) -> 
         CacheTier(
             f"tier {k}",
             int(random.integers(1, 30)),
-            bool(random.integers(2)),
+            int(random.integers(1, instances + 1)),
             float(random.integers(0, 20)),
             float(random.integers(0, 9)),
             int(random.integers(50)),
             bool(random.integers(2)),
+            float(random.integers(-9, 9)),
+            int(random.integers(2)),
         )
         for k in range(random.integers(0, 3))
     )
+    least = -(-longest // block)
+    reads = None
+    if apart and random.random() < 0.6:
+        reads = InstanceKind(
+            least + int(random.integers(0, 9)),
+            int(random.integers(1, 4)),
+            float(random.integers(0, 30)),
+            tuple(tier._replace(link_ns=float(random.integers(0, 20))) for tier in tiers),
+        )
     return EngineRules(
         int(random.integers(4, 80)), int(random.integers(1, 8)), block,
-        -(-longest // block) + int(random.integers(0, 20)),
+        least + int(random.integers(0, 20)),
         *(bool(one) for one in random.integers(0, 2, 2)), reuses=bool(random.random() < 0.8),
         instances=instances, prefills=int(random.integers(1, instances)) if apart else 0,
         stages=int(random.integers(1, 4)) if random.random() < 0.3 else 1,
         routing=ROUTING[random.integers(3)], host=int(random.integers(0, 30)), drafts=drafts,
         acceptance=float(random.random()), moved_ns=float(random.integers(0, 30)), tiers=tiers,
-        seed=int(random.integers(100)),
+        moved_link=int(random.integers(2)), prefill=reads, seed=int(random.integers(100)),
     )  # fmt: skip
 
 
@@ -93,8 +105,14 @@ def drawn_case(seed: int) -> tuple[Requests, EngineRules, list[StepTimes]]:
     rules = drawn_rules(random, requests, block)
     if not rules.reuses:
         rules = rules._replace(tiers=())
+        if rules.prefill:
+            rules = rules._replace(prefill=rules.prefill._replace(tiers=()))
     times = drawn_times(random)
-    return requests, rules, [times, times]
+    reads = times
+    if rules.prefill:
+        again = drawn_times(random)
+        reads = times._replace(dense=again.dense, wires=again.wires)
+    return requests, rules, [reads, times]
 
 
 def recording_of_steps(steps: list[tuple[str, list[tuple[int, int]]]]) -> bytes:

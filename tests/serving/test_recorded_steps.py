@@ -37,7 +37,7 @@ def test_a_server_has_the_steps_of_its_recording(tmp_path: Path) -> None:
     ]))  # fmt: skip
     setup = {**LLAMA, "measured": str(tmp_path / "steps.json"), "input": 512, "budget": 2048}
     found = nadi.serve("llama3-8b", "dgx-h100", **setup)
-    decode, _, extend = found.basis.recorded
+    decode, _, extend = found.basis.instance.recorded
     run = found.runs[0]
     # the first prompts are alone in their step; others generate beside all later ones
     assert run.first.min() - run.queued.min() == pytest.approx(90e6, rel=0.05)
@@ -64,7 +64,7 @@ def test_a_recorded_decode_step_of_sglang_is_served() -> None:
     found = nadi.serve("qwen3-8b", "mi300x-node", measured=measured, **(LLAMA | {
         "input": 1023, "budget": 1 << 15,
     }))  # fmt: skip
-    (step,) = found.basis.recorded
+    (step,) = found.basis.instance.recorded
     assert (step.kind, step.decodes, step.before) == ("decode", 32, 1024)
     assert step.measured == pytest.approx(9.77e6, rel=0.01)
     run = found.runs[0]

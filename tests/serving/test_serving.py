@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.errors import FormatError, UsageError
 from nadi.estimates import describe_step, estimate, search_space
+from nadi.estimates.inference_steps import wire_seconds
 from nadi.memory import study_second_tier
 from nadi.serving import (
     SERVER_SEARCH,
@@ -107,7 +108,7 @@ def _rate(rules: EngineRules, seed: int, per_token: float = 5.0) -> float:
 @given(st.integers(45, 90), st.integers(1, 4), st.floats(1.0, 40.0))
 def test_more_never_lowers_the_mean_rate(blocks: int, instances: int, link: float) -> None:
     """Mean over 20 seeds: single runs may be slower with more, as schedules are greedy."""
-    tier = CacheTier("pool", 200, True, link * 100, link * 100)
+    tier = CacheTier("pool", 200, instances, link * 100, link * 100)
     rules = EngineRules(
         64, 8, 4, 4 * blocks, instances=instances, tiers=(tier,), routing="session"
     )  # what a session said is where it was
@@ -184,11 +185,11 @@ def test_narrow_weights_are_read_sooner_and_leave_room() -> None:
         nadi.serve("llama3-70b", "hgx-h200", concurrency=1, number=2, input=16, output=20, tp=2,
                    weight_bits=bits) for bits in (0, 4, 8)
     )  # fmt: skip
-    layers = wide.basis.weights - narrow.basis.weights
+    layers = wide.basis.instance.weights - narrow.basis.instance.weights
     assert layers / 1e9 == pytest.approx(68.4 / 2 * (2 - 17 / 32), rel=0.01)
     per_token = [measures(one.runs[0])["tpot"][0] for one in (wide, eight, narrow)]
     assert per_token[0] > 1.4 * per_token[1] > 1.4 * 1.1 * per_token[2]
-    assert narrow.basis.blocks > eight.basis.blocks > wide.basis.blocks
+    assert narrow.basis.instance.blocks > eight.basis.instance.blocks > wide.basis.instance.blocks
     # what reading takes at the device's bandwidth; products also compute, which goes on beside it
     saved = 68.4e9 / 2 * (2 - 17 / 32) / 4.8e12 * 1e9
     assert 0.6 * saved < per_token[0] - per_token[2] < saved
@@ -245,3 +246,95 @@ def test_the_time_of_a_request_ends_with_its_last_token() -> None:
         gaps = np.where(run.output > 1, values["tpot"] * (run.output - 1), 0.0)
         assert np.allclose(values["ttft"] + gaps, values["e2e"])
     assert msgspec.structs.asdict(found.setup)["seeds"] == 2
+
+
+def test_instances_that_read_prompts_have_degrees_of_their_own() -> None:
+    """Each kind takes what a server of that kind alone takes, and blocks go at the slower end."""
+    setup: dict[str, Any] = {**SMALL, "input": 2000, "concurrency": 1, "number": 1}
+    alone = {tp: measures(nadi.serve("llama3-70b", "hgx-h200", tp=tp, **setup).runs[0])
+             for tp in (2, 4)}  # fmt: skip
+    found = nadi.serve(
+        "llama3-70b", "hgx-h200", tp=4, prefill_replicas=1, prefill_tp=2, link=5e9, **setup
+    )
+    assert found.setup.devices == 6
+    apart = measures(found.runs[0])
+    assert apart["ttft"] == pytest.approx(alone[2]["ttft"], rel=1e-6)
+    # 2,000 tokens of 320 KiB in whole blocks, from two ranks that send 5 GB/s each
+    moved = 2000 / 16 * found.basis.instance.block_bytes / 10e9 * 1e9
+    others = alone[4]["tpot"] * 9
+    assert apart["e2e"] - apart["ttft"] == pytest.approx(moved + others, rel=0.01)
+    assert found.basis.reading.weights > 1.9 * found.basis.instance.weights
+    names = [row["name"] for row in SERVING.data(found)["memories"]]
+    assert names == ["device, decode", "device, prefill"]
+    with pytest.raises(UsageError, match="no instances only read prompts"):
+        nadi.serve("llama3-70b", "hgx-h200", tp=4, prefill_tp=2, **setup)
+
+
+def test_links_are_shared_where_the_system_says_so() -> None:
+    """Pipelines over two nodes use the path to host memory; those within a node do not."""
+
+    def beside(tp: int, pp: int, **more: Any) -> tuple[Any, int]:
+        found = nadi.serve(
+            "llama3-70b", "dgx-h100-cxl", tp=tp, pp=pp, concurrency=8, turns=4, number=32,
+            input=1000, output=20, blocks=300, **more,
+        )  # fmt: skip
+        return found, int(found.runs[0].instances["beside"].sum())
+
+    across, slowed = beside(8, 2, tiers=("dram",))
+    (path,) = [one for one in across.basis.links if one.name == "pcie"]
+    assert path.rate == 51.0
+    assert path.dimensions == (1,)
+    assert across.system.network.num_ranks == 16
+    assert slowed > 0
+    assert beside(4, 1, tiers=("dram",))[1] == 0  # NVLink has nothing to do with it
+    assert beside(8, 2, tiers=("pool=1TB@51GB/s",))[1] == 0  # nobody says how that is reached
+    apart, slowed = beside(4, 1, prefill_replicas=1)
+    assert apart.basis.links[apart.basis.moved_link].name == "dimension1"
+    assert slowed > 0
+    assert beside(4, 1, prefill_replicas=1, link=450e9)[1] == 0
+
+
+def test_collectives_keep_links_for_their_bytes() -> None:
+    """Ring all-reduces of two in each of 80 layers and one of the embedding, by hand."""
+    model, system = nadi.models.load_language_model("llama3-70b"), nadi.load_system("hgx-h200", 16)
+    tokens = np.array([32, 2048])
+    for tp, within in ((8, 8), (16, 8)):
+        whole = (2 * 80 + 1) * tokens * 8192 * 2
+        found = wire_seconds(model, system, nadi.models.ParallelPlan(tp=tp), tokens)
+        assert found[0] == pytest.approx(whole * 2 * (within - 1) / within / 450e9)
+        between = whole / within * 2 * (1 - within / tp) / 50e9
+        assert found[1] == pytest.approx(between)
+    stages = wire_seconds(model, system, nadi.models.ParallelPlan(tp=8, pp=2), tokens)
+    assert stages[1] == pytest.approx(tokens * 8192 * 2 / 50e9)
+
+
+def test_instances_share_tiers_as_stated() -> None:
+    setup: dict[str, Any] = {**SMALL, "rate": 50, "turns": 4, "replicas": 4}
+    swept = sweep_servers(
+        "llama3-8b", "hgx-h200", ["sharing=1,2,4,5"], tiers=("pool=1GB@5GB/s",), **setup
+    )
+    tiers = [one.found.basis.tiers[0] for one in swept.points if one.found]
+    assert [one.memories(4) for one in tiers] == [4, 2, 1]
+    assert len({one.blocks for one in tiers}) == 1
+    loaded = [int(one.found.runs[0].instances["loaded_tokens"].sum())
+              for one in swept.points if one.found]  # fmt: skip
+    assert loaded[0] < loaded[1] < loaded[2]  # turns are elsewhere, and found where all share
+    assert "4 instances 5" in swept.points[3].why
+    with pytest.raises(UsageError, match="has its tiers alone"):
+        sweep_servers("llama3-8b", "hgx-h200", ["sharing=1,2"], tiers=("pool=1GB@5GB/s",),
+                      **(setup | {"replicas": 1}))  # fmt: skip
+    with pytest.raises(UsageError, match="no tier"):
+        sweep_servers("llama3-8b", "hgx-h200", ["sharing=1,2"], **setup)
+    node = nadi.serve("llama3-8b", "dgx-h100-cxl", tiers=("cxl",), **(setup | {"replicas": 9}))
+    assert node.basis.tiers[0].memories(9) == 2  # a pool for each eight ranks
+
+
+def test_a_search_finds_instances_of_two_kinds() -> None:
+    """Prompts are read by four ranks in time, and two that generate are not disturbed by them."""
+    found = search_servers(
+        "llama3-70b", "hgx-h200", 6, rate=1, number=60, input=6000, output=200, ttft_ms=1500,
+        tpot_ms=22,
+    )  # fmt: skip
+    assert found.best is not None
+    assert found.best.values == {"tp": 2, "replicas": 1, "prefill_replicas": 1, "prefill_tp": 4}
+    assert found.best.devices == 6 == max(one.devices for one in found.points)

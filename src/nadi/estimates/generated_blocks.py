@@ -242,19 +242,24 @@ def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
         ]
         for part, (of_part, number) in enumerate(ways.programs)
     ]
-    one = np.ones(1, dtype=np.int64)
-    groups = {
-        _TP: RankGroup(columns.tensor_par, one, columns.tensor_par_net),
-        _CP: RankGroup(columns.context_par, columns.tensor_par, columns.data_par_net),
-        _EP: RankGroup(columns.expert_par, one, columns.data_par_net),
-    }
     prices = iter(row_prices(
-        machine, columns, groups, table, datatype, [one for group in programs for one in group]
+        machine, columns, role_groups(columns), table, datatype,
+        [one for group in programs for one in group],
     ))  # fmt: skip
     found = [
         _program_sums([(one, next(prices)) for one in group], num) for group in programs
     ]  # fmt: skip
     return [found[k : k + 2] for k in range(0, len(found), 2)]
+
+
+def role_groups(columns: Executions) -> dict[str, RankGroup]:
+    """Say where the members of each role stand, per way."""
+    one = np.ones(1, dtype=np.int64)
+    return {
+        _TP: RankGroup(columns.tensor_par, one, columns.tensor_par_net),
+        _CP: RankGroup(columns.context_par, columns.tensor_par, columns.data_par_net),
+        _EP: RankGroup(columns.expert_par, one, columns.data_par_net),
+    }
 
 
 def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> _Sums:

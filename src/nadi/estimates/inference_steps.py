@@ -18,11 +18,12 @@ import numpy as np
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.described_systems import machine_of_system, model_of_language_model
 from nadi.estimates.execution import columns_of
-from nadi.estimates.generated_blocks import generated_costs
+from nadi.estimates.generated_blocks import generated_costs, role_groups
+from nadi.estimates.layer_programs import layer_shares, sizes_of, structures_of, variants_of
 from nadi.estimates.part_structures import amounts_of_works
 from nadi.estimates.plan_execution import execution_of_plan
-from nadi.estimates.rings import RankGroup, message_seconds
-from nadi.estimates.row_prices import kernel_seconds
+from nadi.estimates.rings import RankGroup, link_seconds, message_seconds
+from nadi.estimates.row_prices import PRICED_COLLECTIVES, contributed_bytes, kernel_seconds
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import cache_width
 from nadi.models.llm.layer_pieces import layer_pieces
@@ -90,6 +91,41 @@ def inference_parts(
             for many in decodes[0] for before in decodes[1]
         ]).reshape(decodes[0].size, -1),
     )  # fmt: skip
+
+
+def wire_seconds(model: LanguageModel, system: System, plan: ParallelPlan, tokens: Ints) -> Floats:
+    """Give the seconds of steps for which bytes of collectives and messages keep a rank's links.
+
+    - ``tokens``: Of steps: 1 or more.
+    - Returns: float64, shape (dimensions of the network, steps): of the part that goes by tokens,
+      over all stages.
+    """
+    machine = machine_of_system(system)
+    network = machine.nested
+    assert network is not None  # of a system
+    plans = [_decoding(model, plan, int(many), 1) for many in tokens]
+    columns = columns_of([
+        execution_of_plan(one, machine, has_experts=model.moe is not None) for one in plans
+    ])  # fmt: skip
+    variants, groups = variants_of(columns), role_groups(columns)
+    sizes = [sizes_of(model, one) for one in variants]
+    found = np.zeros((len(network.dimensions), tokens.size))
+    times = [round(share * model.layers) for share in layer_shares(model).values()]
+    # tokens change sizes alone; behind layers of each kind comes the embedding
+    for part, (program, _) in enumerate(structures_of(model, variants[0])[: len(times) + 1]):
+        for row, slot in zip(program.rows, program.slots.tolist(), strict=True):
+            if row.role not in groups or row.comm_type not in PRICED_COLLECTIVES:
+                continue
+            whole = np.array([one.parts[part].amounts.whole[slot] for one in sizes])
+            size = contributed_bytes(row.comm_type, whole, groups[row.role])
+            once = link_seconds(network, row.comm_type, size, groups[row.role])
+            found += (*times, 1)[part] * once
+    if plan.pp > 1:
+        hop = RankGroup(np.array([2]), np.array([plan.tp * plan.dp]), np.array([0]))
+        boundary = np.array([float(one.boundary) for one in sizes])
+        # half of an all-to-all of two goes to the other one
+        found += (plan.pp - 1) * link_seconds(network, "all_to_all", 2 * boundary, hop)
+    return found
 
 
 def _core_seconds(

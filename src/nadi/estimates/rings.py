@@ -118,6 +118,29 @@ def shared_seconds(
     ])  # fmt: skip
 
 
+def link_seconds(
+    network: NestedNetwork, operation: str, size: Floats, group: RankGroup
+) -> Floats:  # fmt: skip
+    """Give the seconds for which the bytes of a collective keep a member's links.
+
+    What rings send, without latency: links are free while a collective waits for messages.
+
+    - Returns: One row for each dimension.
+    """
+    found, part = [], size
+    dimensions = list(zip(network.dimensions, _places(network, group), strict=True))
+    for dimension, count in dimensions[:: -1 if operation == "all_gather" else 1]:
+        if operation == "all_gather":
+            sent, part = (count - 1) * part, part * count
+        elif operation == "all_to_all":
+            sent = (count - 1) * part / count
+        else:
+            part = part / count
+            sent = (count - 1) * part * (2 if operation == "all_reduce" else 1)
+        found.append(np.where(count > 1, sent / (dimension.GBps * 1e9), 0.0))
+    return np.stack(found[:: -1 if operation == "all_gather" else 1])
+
+
 def message_seconds(machine: MachineDescription, size: Floats, group: RankGroup) -> Floats:
     """Give the seconds of a message between neighbors of a group: of all such pairs, the mean."""
     if machine.nested is None:

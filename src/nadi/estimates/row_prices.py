@@ -21,7 +21,7 @@ from nadi.trace.operations import Operations, op_class_code
 
 _GEMM, _ATTENTION = op_class_code("gemm"), op_class_code("attention")
 _SUMS = ("all_reduce", "reduce_scatter")
-_COLLECTIVES = (*_SUMS, "all_gather", "all_to_all")
+PRICED_COLLECTIVES = (*_SUMS, "all_gather", "all_to_all")
 
 
 class ProgramWays(NamedTuple):
@@ -105,7 +105,7 @@ def _price_communication(
     places: dict[tuple[str, str], list[tuple[int, int]]] = {}  # program, row
     for number, one in enumerate(programs):
         for place, row in enumerate(one.program.rows):
-            if row.role in groups and row.comm_type in _COLLECTIVES:
+            if row.role in groups and row.comm_type in PRICED_COLLECTIVES:
                 places.setdefault((row.role, row.comm_type), []).append((number, place))
     for (role, kind), rows in places.items():
         sizes, ways = [], []
@@ -117,12 +117,17 @@ def _price_communication(
         group = RankGroup(*(
             column if column.size == 1 else column[way] for column in groups[role]
         ))  # fmt: skip
-        if kind not in _SUMS:  # what each member contributes
-            size = -(-size // group.members)
-        seconds = collective_seconds(machine, kind, size.astype(float), group)
+        contributed = contributed_bytes(kind, size, group)
+        seconds = collective_seconds(machine, kind, contributed, group)
         ends = np.cumsum([one.size for one in ways])[:-1]
         for (number, place), part in zip(rows, np.split(seconds, ends), strict=True):
             found[number].seconds[place] = part
+
+
+def contributed_bytes(operation: str, whole: Ints, group: RankGroup) -> Floats:
+    """Give the bytes that each member of a collective contributes of a whole tensor."""
+    contributed = whole if operation in _SUMS else -(-whole // group.members)
+    return contributed.astype(float)
 
 
 class _Beside(NamedTuple):

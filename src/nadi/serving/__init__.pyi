@@ -3,11 +3,17 @@
 from .engines import (
     CacheTier as CacheTier,
     EngineRules as EngineRules,
+    InstanceKind as InstanceKind,
     ServedRequests as ServedRequests,
     TierTraffic as TierTraffic,
     serve_on_engines as serve_on_engines,
 )
-from .priced_steps import ServerBasis as ServerBasis, server_basis as server_basis
+from .priced_steps import (
+    InstanceBasis as InstanceBasis,
+    InstanceLink as InstanceLink,
+    ServerBasis as ServerBasis,
+    server_basis as server_basis,
+)
 from .recorded_steps import RecordedStep as RecordedStep, read_recorded_steps as read_recorded_steps
 from .requests import Requests as Requests, read_requests as read_requests
 from .result import SERVING as SERVING

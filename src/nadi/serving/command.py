@@ -24,6 +24,7 @@ are names (nadi generate llm --model list, nadi systems) or files.
   nadi serve llama3-8b hgx-h200 --requests requests.jsonl --measured recording.json.gz
   nadi serve llama3-8b hgx-h200 --rate 40 --ttft 500ms --tpot 20ms --search 8
   nadi serve llama3-8b dgx-h100-cxl --rate 2 --turns 8 --tier dram --tier cxl --replicas 4
+  nadi serve llama3-70b hgx-h200 --rate 2 --tp 4 --prefill-replicas 2 --prefill-tp 2
 """
 
 _Model = Annotated[
@@ -67,6 +68,21 @@ _Turns = Annotated[int, axis("--turns", "Requests of a session, each with all be
 _Think = Annotated[str, typer.Option("--think", metavar="TIME", help="Between two turns.")]
 _Replicas = Annotated[int, axis("--replicas", "Instances.")]
 _Prefills = Annotated[int, axis("--prefill-replicas", "Further instances that only read prompts.")]
+
+
+def _of_prefill(name: str, what: str) -> Any:
+    return typer.Option(
+        f"--prefill-{name}", metavar="N", show_default="as of the others",
+        help=f"{what} of each instance that only reads prompts.",
+    )  # fmt: skip
+
+
+_PrefillTp = Annotated[int, _of_prefill("tp", "Tensor parallel ranks")]
+_PrefillPp = Annotated[int, _of_prefill("pp", "Pipeline stages")]
+_PrefillEp = Annotated[int, _of_prefill("ep", "Expert parallel ranks")]
+_PrefillAttention = Annotated[
+    int, _of_prefill("attention-dp", "Groups of ranks with requests of their own")
+]
 _Attention = Annotated[
     int, axis("--attention-dp", "Groups of an instance's ranks with requests of their own.")
 ]
@@ -119,9 +135,14 @@ _Measured = Annotated[
 _Tier = Annotated[
     list[str] | None, typer.Option(
         "--tier", metavar="NAME", show_default=False,
-        help="A memory behind the devices': one of the system's, or such as pool=1TB@64GB/s; "
-        "repeatable, the nearest first.",
+        help="A memory behind the devices': one of the system's, or such as pool=1TB@64GB/s, or "
+        "pool=1TB@64GB/s:2 for each two instances; repeatable, the nearest first.",
     ),
+]  # fmt: skip
+_Link = Annotated[
+    str, typer.Option("--link", metavar="RATE", show_default="over the network",
+                      help="Of a rank, between instances that read prompts and those that "
+                      "generate, on a link that nothing else uses: 50GB/s."),
 ]  # fmt: skip
 _Seeds = Annotated[int, axis("--seeds", "How often requests are drawn, for intervals.")]
 
@@ -129,8 +150,9 @@ _Seeds = Annotated[int, axis("--seeds", "How often requests are drawn, for inter
 _Sweep = Annotated[
     list[str] | None, typer.Option(
         "--sweep", metavar="FIELD=VALUES", show_default=False,
-        help="Serve with each value of a field of nadi.serve, or capacity or bandwidth of the last "
-        "tier, such as rate=1,2,4 or replicas=1:8:x2; repeatable once.",
+        help="Serve with each value of a field of nadi.serve, or capacity, bandwidth or sharing "
+        "(instances for each) of the last tier, such as rate=1,2,4 or replicas=1:8:x2; repeatable "
+        "once.",
     ),
 ]  # fmt: skip
 _Search = Annotated[
@@ -160,14 +182,16 @@ def command(
     output: _Output = 256, spread: _Spread = 0.0, number: _Number = 1000, burst: _Burst = 1.0,
     prefix: _Prefix = 0, groups: _Groups = 1, turns: _Turns = 1, think: _Think = "0s",
     tp: Tp = 1, pp: Pp = 1, ep: Ep = 1, attention_dp: _Attention = 1, replicas: _Replicas = 1,
-    prefill_replicas: _Prefills = 0, dtype: Dtype = "bfloat16", kv_dtype: _KvDtype = "",
+    prefill_replicas: _Prefills = 0, prefill_tp: _PrefillTp = 0, prefill_pp: _PrefillPp = 0,
+    prefill_ep: _PrefillEp = 0, prefill_attention_dp: _PrefillAttention = 0,
+    dtype: Dtype = "bfloat16", kv_dtype: _KvDtype = "",
     weight_bits: _WeightBits = 0, budget: _Budget = 2048, sequences: _Sequences = 256,
     block: _Block = 16, blocks: _Blocks = 0, memory_share: _Share = 0.9,
     reserved: _Reserved = "1.25GB", prefix_caching: _Caching = True,
     overlap: _Overlap = True, routing: _Routing = "turns",
     host_time: _Host = "0us", drafts: _Drafts = 0, acceptance: _Acceptance = 0.0,
-    measured: _Measured = None, tier: _Tier = None, ttft: _Ttft = "", tpot: _Tpot = "",
-    e2e: _E2e = "", seeds: _Seeds = 1,
+    measured: _Measured = None, tier: _Tier = None, link: _Link = "",
+    ttft: _Ttft = "", tpot: _Tpot = "", e2e: _E2e = "", seeds: _Seeds = 1,
     sweep: _Sweep = None, search: _Search = 0, chart: _File = None, overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -180,13 +204,15 @@ def command(
         "prefix": prefix, "groups": groups, "turns": turns,
         "think": _ns("think", think) / 1e9, "tp": tp, "pp": pp, "ep": ep,
         "attention_dp": attention_dp, "replicas": replicas,
-        "prefill_replicas": prefill_replicas, "dtype": dtype, "kv_dtype": kv_dtype,
+        "prefill_replicas": prefill_replicas, "prefill_tp": prefill_tp, "prefill_pp": prefill_pp,
+        "prefill_ep": prefill_ep, "prefill_attention_dp": prefill_attention_dp,
+        "dtype": dtype, "kv_dtype": kv_dtype,
         "weight_bits": weight_bits, "budget": budget,
         "sequences": sequences, "block": block, "blocks": blocks, "memory_share": memory_share,
         "reserved": _bytes("reserved", reserved), "prefix_caching": prefix_caching,
         "overlap": overlap, "routing": routing, "host_us": _ns("host_time", host_time) / 1e3,
         "drafts": drafts, "acceptance": acceptance, "measured": str(measured or ""),
-        "tiers": tuple(tier or ()), "ttft_ms": _ns("ttft", ttft) / 1e6,
+        "tiers": tuple(tier or ()), "link": _rate(link), "ttft_ms": _ns("ttft", ttft) / 1e6,
         "tpot_ms": _ns("tpot", tpot) / 1e6, "e2e_ms": _ns("e2e", e2e) / 1e6, "seeds": seeds,
     }  # fmt: skip
     with show_progress(announce=False) as progress:
@@ -256,3 +282,14 @@ def _bytes(name: str, text: str) -> float:
         return float(parse_bytes(text))
     except ValueError as error:
         raise UsageError(Parameter(name, text), str(error), "such as 2GB") from None
+
+
+def _rate(text: str) -> float:
+    """Read bytes a second; empty is 0."""
+    from nadi.errors import Parameter, UsageError
+    from nadi.units import parse_rate
+
+    try:
+        return float(parse_rate(text)) if text else 0.0
+    except ValueError as error:
+        raise UsageError(Parameter("link", text), str(error), "such as 50GB/s") from None

@@ -22,8 +22,6 @@ class SETTING(Columns, of="settings"):
     budget = column("tokens of a step at most")
     sequences = column("running requests of an instance at most")
     block = column("tokens of a block")
-    depth = column("steps under way at once: 2 if the next is prepared while one runs")
-    stages = column("of a pipeline")
     reserves = column("flag: a request is admitted if all that is known of it has room")
     reuses = column("flag: blocks of equal content are found again")
     instances = column("how many there are")
@@ -35,6 +33,7 @@ class SETTING(Columns, of="settings"):
     accepted = column("chance that a guess is right, in 2**53")
     seed = column("of these guesses")
     tiers = column("memory tiers behind the device's memory")
+    links = column("links of an instance over which blocks come and go")
     next_arrival = column("the first place of ``arrivals`` that is not over")
     heap = column("how many requests the heap holds")
     turn = column("who is next in turn")
@@ -62,7 +61,10 @@ class REQUEST(Columns, of="requests"):
     slot = column("its row of ``tables``")
     blocks = column("how many blocks it has")
     moved = column("flag: its keys and values come from another instance")
+    source = column("that instance")
     ready = column("when they are loaded", "ns")
+    link = column("the link over which the last of them come")
+    passed = column("when they have passed it", "ns")
     next = column("the request behind it in its queue")
     instance = column("where it is")
     state = column("0 in a queue, 1 running, 2 loading, 3 put out while its last step ran")
@@ -83,6 +85,8 @@ class INSTANCE(Columns, of="instances"):
     running = column("how many run")
     loading = column("how many wait for their keys and values")
     slots = column("how many rows of ``tables`` are free")
+    depth = column("steps under way at once: 2 if the next is prepared while one runs")
+    stages = column("of a pipeline")
     flights = column("steps under way")
     oldest = column("which of ``flights`` ends first")
     launched = column("number of the last step that began")
@@ -97,6 +101,7 @@ class INSTANCE(Columns, of="instances"):
     decode = column("of which for attention of generated tokens, beyond that", "ns")
     heads = column("of which for logits and samples", "ns")
     host = column("of which for the host alone", "ns")
+    beside = column("of which because blocks pass the links of collectives", "ns")
     tokens = column("that were computed")
     hit_tokens = column("that were found in the device's memory")
     loaded_tokens = column("that were loaded from a tier, or from another instance")
@@ -112,7 +117,9 @@ class INSTANCE(Columns, of="instances"):
 class FLIGHT(Columns, of="flights"):
     """Of a step under way."""
 
+    start = column("when it begins", "ns")
     end = column("when it ends", "ns")
+    reason = column("why no more requests are in it")
     events = column("how many requests it begins or ends the answer of")
 
 
@@ -141,11 +148,11 @@ class TIER(Columns, of="tiers"):
     """Of a memory tier."""
 
     cache = column("its first cache")
-    shared = column("flag: all instances have one in common")
-    link = column("the first channel of the links of instances to it")
+    sharing = column("how many neighboring instances have one in common")
+    link = column("which link of an instance leads to it")
     memory = column("the first channel of the memory itself")
     latency = column("of a transfer", "ns")
-    duplex = column("flag: reading and writing do not share the bandwidth")
+    duplex = column("flag: reading and writing do not share the memory's bandwidth")
 
 
 class CHANNEL(Columns, of="channels"):
@@ -169,7 +176,7 @@ class BATCH(Columns, of="batch"):
 
 
 class Engines(NamedTuple):
-    """All instances; arrays of int64, but for the last five (float64)."""
+    """All instances; arrays of int64, but for the last eight (float64)."""
 
     settings: np.ndarray
     requests: np.ndarray
@@ -191,7 +198,11 @@ class Engines(NamedTuple):
     channels: np.ndarray
     batch: np.ndarray
     chunks: np.ndarray  # (sequences, 2): tokens of each chunk, and before it
-    pace: np.ndarray  # (channels,): ns of a block
+    # (2, tiers + 1, 3): ns of a block on the link, and in the memory when read and when written; of
+    # instances that only read prompts, and of others; the last row is between instances
+    pace: np.ndarray
+    wires: np.ndarray  # (2, links, tokens + 1): ns for which collectives of a step keep a link
+    kept: np.ndarray  # (instances, depth, links): the same of steps under way, as a share
     dense: np.ndarray  # (2, tokens + 1): ns by tokens of a step; of prompts alone, of others
     heads: np.ndarray  # (2, sequences + 1): ns by requests that get a token
     axes: np.ndarray  # (4, points): chunk, tokens before it, decodes, tokens before each

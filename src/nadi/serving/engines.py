@@ -40,24 +40,56 @@ class CacheTier(NamedTuple):
     name
         What it is called.
     blocks
-        How many it holds: each instance's, or all in common.
-    shared
-        Whether all instances have it in common.
+        How many one of it holds.
+    sharing
+        How many neighboring instances have one in common.
     link_ns, memory_ns
-        Time of a block on an instance's link, and in the memory, which all its users share.
+        Time of a block on an instance's link, and of reading it in the memory, which all its users
+        share.
     latency
         Of a transfer, in ns.
     duplex
-        Whether reading and writing go at once.
+        Whether the memory reads and writes at once.
+    store_ns
+        Time of writing a block in the memory; below 0 as of reading it.
+    link
+        Which of an instance's links leads to it: a row of ``StepTimes.wires``.
     """
 
     name: str
     blocks: int
-    shared: bool
+    sharing: int
     link_ns: float
     memory_ns: float
     latency: int = 0
     duplex: bool = True
+    store_ns: float = -1.0
+    link: int = 0
+
+    def memories(self, instances: int) -> int:
+        """Return how many of it so many instances have."""
+        return -(-instances // self.sharing)
+
+
+class InstanceKind(NamedTuple):
+    """In what instances that only read prompts can differ from others.
+
+    Attributes
+    ----------
+    blocks
+        Of an instance's memory.
+    stages
+        Of a pipeline.
+    moved_ns
+        Time of a block on its link to other instances.
+    tiers
+        Behind the devices' memory, first to last; each holds what the one of others holds.
+    """
+
+    blocks: int
+    stages: int = 1
+    moved_ns: float = 0.0
+    tiers: tuple[CacheTier, ...] = ()
 
 
 class EngineRules(NamedTuple):
@@ -89,10 +121,12 @@ class EngineRules(NamedTuple):
         ns of the host's part of a step.
     drafts, acceptance
         Tokens that a step guesses for each request, and the chance that a guess is right.
-    moved_ns
-        Time of a block from an instance that reads prompts to one that generates.
+    moved_ns, moved_link
+        Time of a block on an instance's link to others, and which of its links that is.
     tiers
         Behind the devices' memory, first to last.
+    prefill
+        What instances have that only read prompts; by default what others have.
     seed
         Of guesses.
     """
@@ -112,8 +146,16 @@ class EngineRules(NamedTuple):
     drafts: int = 0
     acceptance: float = 0.0
     moved_ns: float = 0.0
+    moved_link: int = 0
     tiers: tuple[CacheTier, ...] = ()
+    prefill: InstanceKind | None = None
     seed: int = 0
+
+    @property
+    def kinds(self) -> tuple[InstanceKind, InstanceKind]:
+        """Instances that only read prompts, and others."""
+        others = InstanceKind(self.blocks, self.stages, self.moved_ns, self.tiers)
+        return self.prefill or others, others
 
 
 class TierTraffic(NamedTuple):
@@ -191,7 +233,7 @@ def serve_on_engines(
 def _use(engines: Engines, row: int, rules: EngineRules) -> TierTraffic:
     """Add up what the memory of a tier moved; of links it is the same."""
     tier = engines.tiers[row]
-    many = 1 if tier[TIER.shared] else rules.instances
+    many = rules.tiers[row].memories(rules.instances)
     memory = engines.channels[tier[TIER.memory] : tier[TIER.memory] + many]
     moved = memory[:, CHANNEL.moved : CHANNEL.moved + 2].sum(axis=0).tolist()
     return TierTraffic(moved[0], moved[1], int(memory[:, CHANNEL.busy].sum()))
@@ -199,27 +241,31 @@ def _use(engines: Engines, row: int, rules: EngineRules) -> TierTraffic:
 
 _KEPT = ("arrival", "queued", "first", "last", "prompt", "output", "hits", "put_out")
 _SUMS = (
-    "steps", "busy", "dense", "prefill", "decode", "heads", "host", "tokens", "hit_tokens",
-    "loaded_tokens", "lost_tokens", "put_out", "in_system", "most_blocks",
+    "steps", "busy", "dense", "prefill", "decode", "heads", "host", "beside", "tokens",
+    "hit_tokens", "loaded_tokens", "lost_tokens", "put_out", "in_system", "most_blocks",
 )  # fmt: skip
 
 
 def _check_room(requests: Requests, rules: EngineRules) -> None:
+    prefill, other = (one.blocks for one in rules.kinds)
     longest = int((requests.prompt + requests.output).max()) + rules.drafts
-    need = -(-longest // rules.block)
-    if need > rules.blocks:
-        raise UsageError(
-            Parameter("requests"),
-            f"one has {longest} tokens, and an instance has room for {rules.blocks * rules.block}",
-            "give it more memory, or leave the request out",
-        )  # fmt: skip
+    needs = [(longest, other, "an instance")]
+    if rules.prefills:
+        reads = "an instance that only reads prompts"
+        needs.append((int(requests.prompt.max()) + 1, prefill, reads))
+    for tokens, blocks, who in needs:
+        if -(-tokens // rules.block) > blocks:
+            raise UsageError(
+                Parameter("requests"),
+                f"one has {tokens} tokens, and {who} has room for {blocks * rules.block}",
+                "give it more memory, or leave the request out",
+            )  # fmt: skip
 
 
 def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes]) -> Engines:
     num, instances = requests.arrival.size, rules.instances
     longest = int((requests.prompt + requests.output).max()) + rules.drafts
     tables = (instances, 2 * rules.sequences, -(-longest // rules.block) + 1)
-    depth = rules.stages if rules.stages > 1 else 2 if rules.overlaps else 1
     rows = np.zeros((num, len(REQUEST)), dtype=np.int64)
     _fill_requests(rows, requests, rules)
     free = np.flatnonzero(requests.follows < 0)
@@ -227,10 +273,15 @@ def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes])
     here[:, INSTANCE.head] = here[:, INSTANCE.tail] = -1
     here[:, INSTANCE.slots] = 2 * rules.sequences
     here[:, INSTANCE.sleeps] = 1
-    caches, blocks, places, tiers, channels, pace = _memories(rules)
+    stages = _by_instance(rules, [one.stages for one in rules.kinds])
+    here[:, INSTANCE.stages] = stages
+    here[:, INSTANCE.depth] = np.where(stages > 1, stages, 2 if rules.overlaps else 1)
+    depth = int(here[:, INSTANCE.depth].max())
+    links = 1 + max(rules.moved_link, *(tier.link for tier in rules.tiers), 0)
+    caches, blocks, places, tiers, channels, pace = _memories(rules, links)
     axes, grid, crowded = _grids(times)
     return Engines(
-        settings=_settings(rules, depth), requests=rows, content=requests.content,
+        settings=_settings(rules, links), requests=rows, content=requests.content,
         arrivals=free[np.argsort(requests.arrival[free], kind="stable")],
         heap=np.zeros((num + 1, 2), dtype=np.int64), instances=here,
         wake=np.full(instances, FAR, dtype=np.int64),
@@ -243,18 +294,25 @@ def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes])
         caches=caches, blocks=blocks, places=places, tiers=tiers, channels=channels,
         batch=np.zeros(len(BATCH), dtype=np.int64),
         chunks=np.zeros((rules.sequences, 2), dtype=np.int64), pace=pace,
+        wires=np.stack([one.by_links(rules.budget, links) for one in times]),
+        kept=np.zeros((instances, depth, links)),
         dense=np.stack([one.by_tokens(rules.budget) for one in times]),
         heads=np.stack([one.by_rows(max(rules.sequences, rules.budget)) for one in times]),
         axes=axes, attention=grid, crowded=crowded,
     )  # fmt: skip
 
 
-def _settings(rules: EngineRules, depth: int) -> Ints:
+def _by_instance(rules: EngineRules, of_kinds: Sequence[int]) -> Ints:
+    """Give what instances have of which it is known for both kinds."""
+    return np.where(np.arange(rules.instances) < rules.prefills, *of_kinds).astype(np.int64)
+
+
+def _settings(rules: EngineRules, links: int) -> Ints:
     settings = np.zeros(len(SETTING), dtype=np.int64)
-    for name in ("budget", "sequences", "block", "stages", "instances", "prefills", "host",
+    for name in ("budget", "sequences", "block", "instances", "prefills", "host",
                  "drafts", "seed", "reserves", "reuses"):  # fmt: skip
         settings[getattr(SETTING, name)] = getattr(rules, name)
-    settings[SETTING.depth] = depth
+    settings[SETTING.links] = links
     settings[SETTING.routing] = ROUTING.index(rules.routing)
     settings[SETTING.hidden] = rules.overlaps
     settings[SETTING.accepted] = round(rules.acceptance * 2**53)
@@ -277,19 +335,24 @@ def _fill_requests(rows: Ints, requests: Requests, rules: EngineRules) -> None:
     rows[requests.follows[later], REQUEST.follower] = later
 
 
-def _memories(rules: EngineRules) -> tuple[Ints, Ints, Ints, Ints, Ints, Floats]:
-    """Lay out the blocks of instances and tiers, and the channels between them."""
-    sizes, tiers = [rules.blocks] * rules.instances, []
-    pace: list[float] = []
+def _memories(rules: EngineRules, links: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Floats]:
+    """Lay out the blocks of instances and tiers, and the channels between them: links first."""
+    sizes = _by_instance(rules, [one.blocks for one in rules.kinds]).tolist()
+    tiers, num_channels = [], links * rules.instances
     for tier in rules.tiers:
-        many = 1 if tier.shared else rules.instances
-        first = len(pace)
-        tiers.append((len(sizes), int(tier.shared), first, first + rules.instances, tier.latency,
+        many = tier.memories(rules.instances)
+        tiers.append((len(sizes), tier.sharing, tier.link, num_channels, tier.latency,
                       int(tier.duplex)))  # fmt: skip
         sizes += [max(1, tier.blocks)] * many
-        pace += [tier.link_ns] * rules.instances + [tier.memory_ns] * many
-    tiers.append((0, 0, len(pace), len(pace) + rules.instances, 0, 1))  # between instances
-    pace += [rules.moved_ns] * rules.instances + [0.0] * rules.instances
+        num_channels += many
+    tiers.append((0, 1, rules.moved_link, 0, 0, 1))  # between instances
+    pace = [
+        [
+            *((tier.link_ns, tier.memory_ns, tier.memory_ns if tier.store_ns < 0 else tier.store_ns)
+              for tier in kind.tiers),
+            (kind.moved_ns, 0.0, 0.0),
+        ] for kind in rules.kinds
+    ]  # fmt: skip
     caches = np.zeros((len(sizes), len(CACHE)), dtype=np.int64)
     size = np.array(sizes)
     first = np.cumsum(size) - size
@@ -304,7 +367,7 @@ def _memories(rules: EngineRules) -> tuple[Ints, Ints, Ints, Ints, Ints, Floats]
     blocks[:, BLOCK.before], blocks[:, BLOCK.after] = number - 1, number + 1
     blocks[first, BLOCK.before] = blocks[first + size - 1, BLOCK.after] = -1
     places = np.zeros(int(place_sizes.sum()), dtype=np.int64)
-    channels = np.zeros((len(pace), len(CHANNEL)), dtype=np.int64)
+    channels = np.zeros((num_channels, len(CHANNEL)), dtype=np.int64)
     return (caches, blocks, places, np.array(tiers, dtype=np.int64).reshape(-1, len(TIER)),
             channels, np.array(pace, dtype=float))  # fmt: skip
 

@@ -12,6 +12,7 @@ from nadi.serving.engine_columns import (
     CACHE,
     CHANNEL,
     FAR,
+    FLIGHT,
     INSTANCE,
     REQUEST,
     SETTING,
@@ -26,19 +27,114 @@ _READ, _WRITE = 0, 1
 def _cache_of(engines: Engines, tier: int, instance: int) -> int:
     """Return the cache of a tier that an instance uses."""
     row = engines.tiers[tier]
-    return int(row[TIER.cache] + (0 if row[TIER.shared] else instance))
+    return int(row[TIER.cache] + instance // row[TIER.sharing])
+
+
+@inner
+def role_of(engines: Engines, i: int) -> int:
+    """Return 0 for an instance that only reads prompts, else 1."""
+    return 0 if i < engines.settings[SETTING.prefills] else 1
+
+
+@inner
+def _channel_of(engines: Engines, link: int, i: int) -> int:
+    """Return the channel of an instance's link."""
+    return int(link * engines.settings[SETTING.instances] + i)
 
 
 @called
-def _over(engines: Engines, channel: int, way: int, blocks: int, duplex: bool, now: int) -> int:
-    """Have blocks pass a channel behind what passes already; return when they have."""
-    row = engines.channels[channel]
-    queue = CHANNEL.free + (way if duplex else 0)
-    took = np.int64(np.rint(engines.pace[channel] * blocks))
-    row[queue] = max(row[queue], now) + took
+def _over_link(engines: Engines, tier: int, i: int, way: int, blocks: int, now: int) -> int:
+    """Have blocks pass an instance's link behind what passes already; return when they have."""
+    link = engines.tiers[tier, TIER.link]
+    row = engines.channels[_channel_of(engines, link, i)]
+    took = int(np.rint(engines.pace[role_of(engines, i), tier, 0] * blocks))
+    begin = max(row[CHANNEL.free + way], now)
     row[CHANNEL.moved + way] += blocks
     row[CHANNEL.busy] += took
-    return int(row[queue])
+    row[CHANNEL.free + way] = _beside_steps(
+        engines, i, link, begin, took, row[CHANNEL.free + 1 - way]
+    )
+    return int(row[CHANNEL.free + way])
+
+
+@called
+def _beside_steps(
+    engines: Engines, i: int, link: int, begin: int, took: int, other_way: int
+) -> int:
+    """Have blocks share a link with collectives of steps under way; return when they have passed.
+
+    Collectives go in small parts over all of a step. While both are there, each has half of the
+    link, so that both take longer by what collectives keep of it. A step that blocks of the other
+    way slow until ``other_way`` is not slowed twice, as collectives go both ways.
+    """
+    here, depth = engines.instances[i], engines.flights.shape[1]
+    first_end = engines.flights[i, here[INSTANCE.oldest], FLIGHT.end]
+    free_at, at, left, longer = here[INSTANCE.free_at], begin, took, 0
+    for k in range(here[INSTANCE.flights]):
+        place = (here[INSTANCE.oldest] + k) % depth
+        row, share = engines.flights[i, place], engines.kept[i, place, link]
+        row[FLIGHT.start] += longer
+        row[FLIGHT.end] += longer
+        alone = min(left, max(0, row[FLIGHT.start] - at))
+        at, left = at + alone, left - alone
+        both = min(left, max(0, row[FLIGHT.end] - at))
+        slowed = int(np.rint(share * max(0, at + both - max(at, other_way))))
+        at, left = at + both + int(np.rint(share * both)), left - both
+        row[FLIGHT.end] += slowed
+        longer += slowed
+        here[INSTANCE.busy] += slowed
+        here[INSTANCE.beside] += slowed
+        here[INSTANCE.bound + row[FLIGHT.reason]] += slowed
+    if longer:
+        here[INSTANCE.free_at] += longer
+        if engines.wake[i] == first_end:
+            engines.wake[i] = engines.flights[i, here[INSTANCE.oldest], FLIGHT.end]
+        elif engines.wake[i] == free_at:
+            engines.wake[i] = here[INSTANCE.free_at]
+    return int(at + left)
+
+
+@called
+def slowed_by_blocks(engines: Engines, i: int, place: int, start: int, took: int) -> int:
+    """Have a step that begins share links with blocks under way; return how much longer it takes.
+
+    - ``place``: Of the step among those under way; those before it are there already.
+    """
+    settings, here, longer = engines.settings, engines.instances[i], 0
+    tokens = settings[SETTING.budget] - engines.batch[BATCH.left]
+    behind = start
+    if here[INSTANCE.flights] > 0:
+        newest = (place + engines.flights.shape[1] - 1) % engines.flights.shape[1]
+        behind = max(start, engines.flights[i, newest, FLIGHT.end])
+    for link in range(settings[SETTING.links]):
+        share = min(1.0, engines.wires[role_of(engines, i), link, tokens] / took)
+        engines.kept[i, place, link] = share
+        row, most = engines.channels[_channel_of(engines, link, i)], 0
+        for way in range(2):
+            free = row[CHANNEL.free + way]
+            most = max(most, int(np.rint(share * min(max(0, free - start), took))))
+            row[CHANNEL.free + way] += int(np.rint(share * min(max(0, free - behind), took)))
+        if most:
+            longer += most
+            _delay_loads(engines, i, i, link, share, behind, took)
+            if link == engines.tiers[settings[SETTING.tiers], TIER.link]:
+                for j in range(settings[SETTING.prefills], settings[SETTING.instances]):
+                    if j != i and role_of(engines, i) == 0:
+                        _delay_loads(engines, i, j, link, share, behind, took)
+    return int(longer)
+
+
+@called
+def _delay_loads(
+    engines: Engines, i: int, j: int, link: int, share: float, begin: int, took: int
+) -> None:
+    """Have loads of an instance ``j`` come later, whose link at ``i`` a step of ``i`` shares."""
+    for k in range(engines.instances[j, INSTANCE.loading]):
+        row = engines.requests[engines.loading[j, k]]
+        if row[REQUEST.link] == link and (i == j or row[REQUEST.source] == i):
+            rest = min(max(0, row[REQUEST.passed] - begin), took)
+            row[REQUEST.passed] += int(np.rint(share * rest))
+            row[REQUEST.ready] = max(row[REQUEST.ready], row[REQUEST.passed])
 
 
 @called
@@ -47,12 +143,15 @@ def _pass(engines: Engines, tier: int, instance: int, way: int, blocks: int, now
 
     The link and the memory pass them at the same time, each behind what it passes already.
     """
-    row = engines.tiers[tier]
-    duplex = row[TIER.duplex] == 1
-    memory = row[TIER.memory] + (0 if row[TIER.shared] else instance)
-    over_link = _over(engines, row[TIER.link] + instance, way, blocks, duplex, now)
-    in_memory = _over(engines, memory, way, blocks, duplex, now)
-    return int(max(over_link, in_memory) + row[TIER.latency])
+    tiers = engines.tiers[tier]
+    row = engines.channels[tiers[TIER.memory] + instance // tiers[TIER.sharing]]
+    queue = CHANNEL.free + (way if tiers[TIER.duplex] else 0)
+    took = np.int64(np.rint(engines.pace[role_of(engines, instance), tier, 1 + way] * blocks))
+    row[queue] = max(row[queue], now) + took
+    row[CHANNEL.moved + way] += blocks
+    row[CHANNEL.busy] += took
+    over_link = _over_link(engines, tier, instance, way, blocks, now)
+    return int(max(over_link, row[queue]) + tiers[TIER.latency])
 
 
 @inner
@@ -82,14 +181,16 @@ def load_blocks(
 ) -> int:
     """Load a request's blocks; return when all have come.
 
-    Those of a request that was sent on come from the instance that read its prompt, over the
-    links behind the last tier's.
+    Those of a request that was sent on come from the instance that read its prompt, over a link of
+    both.
     """
-    settings = engines.settings
-    num_tiers = settings[SETTING.tiers]
-    if engines.requests[request, REQUEST.moved]:
-        return _pass(engines, num_tiers, instance, _READ, loads, now)
-    ready = now
+    num_tiers, row, ready = engines.settings[SETTING.tiers], engines.requests[request], now
+    if row[REQUEST.moved]:
+        ready = _over_link(engines, num_tiers, row[REQUEST.source], _WRITE, loads, now)
+        ready = max(ready, _over_link(engines, num_tiers, instance, _READ, loads, now))
+        row[REQUEST.link], row[REQUEST.passed] = engines.tiers[num_tiers, TIER.link], ready
+        return int(ready)
+    row[REQUEST.source] = -1
     for tier in range(num_tiers):
         here = 0
         cache = _cache_of(engines, tier, instance)
@@ -101,8 +202,14 @@ def load_blocks(
                 take_out(engines, cache, block)
                 put_last(engines, cache, block)
         if here:
-            ready = max(ready, _pass(engines, tier, instance, _READ, here, now))
-    return ready
+            came = _pass(engines, tier, instance, _READ, here, now)
+            if came >= ready:
+                link = engines.tiers[tier, TIER.link]
+                channel = engines.channels[_channel_of(engines, link, instance)]
+                passed = channel[CHANNEL.free + _READ] + engines.tiers[tier, TIER.latency]
+                row[REQUEST.link], row[REQUEST.passed] = link, passed
+            ready = max(ready, came)
+    return int(ready)
 
 
 @called
@@ -352,7 +459,7 @@ def release_followers(engines: Engines, request: int, time: int) -> None:
 def send_on(engines: Engines, request: int, time: int) -> None:
     """Send a request whose prompt was read to those that generate."""
     row = engines.requests[request]
-    row[REQUEST.moved] = 1
+    row[REQUEST.moved], row[REQUEST.source] = 1, row[REQUEST.instance]
     engines.instances[row[REQUEST.instance], INSTANCE.lost_tokens] += row[REQUEST.computed]
-    row[REQUEST.computed] = 0
+    row[REQUEST.computed] = row[REQUEST.flight] = 0
     _put(engines, time, request)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimates.inference_steps import inference_bytes, inference_parts
+from nadi.estimates.inference_steps import inference_bytes, inference_parts, wire_seconds
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.serving.engines import CacheTier
+from nadi.serving.engines import CacheTier, InstanceKind
 from nadi.serving.recorded_steps import (
     RecordedStep,
     priced_steps,
@@ -20,14 +21,14 @@ from nadi.serving.recorded_steps import (
 )
 from nadi.serving.server_setup import ServerSetup
 from nadi.serving.step_times import GRAPH_SIZES, StepTimes, holds_profile, profiled_times
-from nadi.systems.memory_tiers import MemoryTier, second_tier
+from nadi.systems.memory_tiers import MemoryTier, at_bandwidth, rate_alone, second_tier
 from nadi.systems.system import System
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Floats, Ints
 from nadi.units import format_bytes, parse_bytes, parse_rate
 
 
-class ServerBasis(NamedTuple):
-    """What a setup comes to on a system.
+class InstanceBasis(NamedTuple):
+    """What instances of a kind come to on a system.
 
     Attributes
     ----------
@@ -36,15 +37,9 @@ class ServerBasis(NamedTuple):
     blocks
         Of keys and values of an instance, without the one that vLLM never uses.
     block_bytes
-        Bytes of a block on all ranks of an instance.
+        Bytes of a block on all ranks that have a part of it.
     weights
         Bytes of weights on a rank.
-    moved_ns
-        Time of a block from one instance to another.
-    tiers
-        Behind the devices' memory.
-    price
-        Of an hour of all devices and tiers, 0 if unknown.
     recorded
         Steps of the recording that ``times`` agree with, if there is one.
     """
@@ -53,10 +48,55 @@ class ServerBasis(NamedTuple):
     blocks: int
     block_bytes: int
     weights: int
-    moved_ns: float
-    tiers: tuple[CacheTier, ...]
-    price: float
     recorded: tuple[RecordedStep, ...] = ()
+
+
+class InstanceLink(NamedTuple):
+    """A link of each rank over which keys and values come and go.
+
+    Attributes
+    ----------
+    name
+        Of a memory path, of a dimension of the network, or of a tier.
+    rate
+        Bytes per ns; 0 for no limit.
+    dimensions
+        Of the network, whose collectives pass it, too.
+    """
+
+    name: str
+    rate: float
+    dimensions: tuple[int, ...] = ()
+
+
+class ServerBasis(NamedTuple):
+    """What a setup comes to on a system.
+
+    Attributes
+    ----------
+    instance, reading
+        Instances, and those that only read prompts, which are the same if all are alike.
+    kinds
+        The same as engines take them: those that only read prompts, and others.
+    links
+        Of each rank.
+    moved_link
+        Which of them leads to other instances.
+    price
+        Of an hour of all devices and tiers, 0 if unknown.
+    """
+
+    instance: InstanceBasis
+    reading: InstanceBasis
+    kinds: tuple[InstanceKind, InstanceKind]
+    links: tuple[InstanceLink, ...]
+    moved_link: int
+    price: float
+
+    @property
+    def tiers(self) -> tuple[CacheTier, ...]:
+        """Behind the devices' memory."""
+        return self.kinds[1].tiers
 
 
 def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> ServerBasis:
@@ -67,19 +107,46 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
     UsageError
         If the model does not fit, or the system lacks what a price needs.
     """
+    tiers = [_stated(text, system, setup) for text in setup.tiers]
+    links = [_link_of(tier, system) for tier in tiers]
+    moved = _moving_link(system, setup, links)
+    links = list(dict.fromkeys([*links, moved]))
+    instance = _instance(model, system, setup, links)
+    reads, reading = setup.of_prefill, instance
+    if reads.degrees != setup.degrees:
+        reading = _instance(model, system, reads, links)
+    kinds = tuple(
+        InstanceKind(
+            basis.blocks, kind.pp,
+            # an instance that generates gets all parts of a block, whoever sends them
+            instance.block_bytes / kind.holders / moved.rate if moved.rate else 0.0,
+            tuple(
+                _cache_tier(tier, system, kind, basis.block_bytes)._replace(
+                    link=links.index(_link_of(tier, system))
+                ) for tier in tiers
+            ),
+        ) for kind, basis in ((reads, reading), (setup, instance))
+    )  # fmt: skip
+    price = system.price_per_hour * setup.devices + _price_of_tiers(tiers, setup.devices)
+    return ServerBasis(
+        instance, reading, (kinds[0], kinds[1]), tuple(links), links.index(moved), price
+    )
+
+
+def _instance(
+    model: LanguageModel, system: System, setup: ServerSetup, links: Sequence[InstanceLink]
+) -> InstanceBasis:
     plan = ParallelPlan(
         tp=setup.tp, pp=setup.pp, ep=setup.ep, dp=setup.attention_dp, dtype=setup.dtype
     )
     weights, token = inference_bytes(model, plan, setup.kv_dtype, setup.weight_bits)
-    # every rank has the keys and values of its own heads, and of its own requests
-    block_bytes = token * setup.block
     blocks = setup.blocks or _room(system, setup, weights, token)
     recorded: tuple[RecordedStep, ...] = ()
     if setup.measured and holds_profile(setup.measured):
         times = profiled_times(setup.measured, model.layers)
         times = times._replace(graphs=setup.graphs)
     else:
-        times = priced_times(model, system, plan, setup)
+        times = priced_times(model, system, plan, setup, links)
         if setup.measured:
             recorded = priced_steps(
                 model, system, plan, read_recorded_steps(setup.measured),
@@ -87,13 +154,34 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
                 weight_bits=setup.weight_bits,
             )  # fmt: skip
             times = times_as_recorded(times, recorded)
-    tiers = tuple(_tier(text, system, setup, block_bytes) for text in setup.tiers)
-    rate = setup.link / 1e9 or system.network.dimensions[0].bandwidth
-    price = system.price_per_hour * setup.ranks * setup.instances + _price_of_tiers(system, setup)
-    return ServerBasis(
-        times, blocks, block_bytes * setup.ranks, weights, block_bytes / rate, tiers, price,
-        recorded,
-    )  # fmt: skip
+    # every rank has the keys and values of its own heads, and of its own requests
+    return InstanceBasis(times, blocks, token * setup.block * setup.holders, weights, recorded)
+
+
+def _link_of(tier: MemoryTier, system: System) -> InstanceLink:
+    """Return the link that leads to a tier: its path, which others can take, or one of its own."""
+    path = system.path_of(tier)
+    if path is None:
+        return InstanceLink(tier.name, 0.0)
+    rates = [one for one in (path.read_bandwidth, path.write_bandwidth) if one]
+    return InstanceLink(path.name, min(rates, default=0.0), path.dimensions)
+
+
+def _moving_link(system: System, setup: ServerSetup, links: Sequence[InstanceLink]) -> InstanceLink:
+    """Return the link between instances: of the inmost dimension of the network that has them all.
+
+    If that is behind a path to memory, it is the path's link, which carries both.
+    """
+    if setup.link:
+        return InstanceLink("between instances", setup.link / 1e9)
+    dimensions = system.network.dimensions
+    sizes = np.cumprod([one.size for one in dimensions])
+    place = min(int(np.searchsorted(sizes, setup.devices)), len(dimensions) - 1)
+    rate = dimensions[place].bandwidth
+    path = next((one for one in links if place in one.dimensions and one.rate), None)
+    if path is not None and path.rate <= rate:
+        return path
+    return InstanceLink(f"dimension{place + 1}", rate, (place,))
 
 
 def _room(system: System, setup: ServerSetup, weights: int, token: int) -> int:
@@ -117,8 +205,9 @@ def _room(system: System, setup: ServerSetup, weights: int, token: int) -> int:
 
 
 def priced_times(
-    model: LanguageModel, system: System, plan: ParallelPlan, setup: ServerSetup
-) -> StepTimes:
+    model: LanguageModel, system: System, plan: ParallelPlan, setup: ServerSetup,
+    links: Sequence[InstanceLink] = (),
+) -> StepTimes:  # fmt: skip
     """Price steps as an estimate of inference does, at points between which they are looked up."""
     most = max(setup.budget, setup.sequences)
     # sizes of graphs are priced as they are: kernels take more tiles, all at once, beyond them
@@ -148,7 +237,25 @@ def priced_times(
     return StepTimes(
         tokens.astype(float), parts.dense * 1e9, tokens.astype(float), parts.heads * 1e9,
         axes, grid, setup.graphs, crowded,  # type: ignore[arg-type]
+        _wires(model, system, plan, -(-tokens // share), links),
     )  # fmt: skip
+
+
+def _wires(
+    model: LanguageModel, system: System, plan: ParallelPlan, tokens: Ints,
+    links: Sequence[InstanceLink],
+) -> Floats | None:  # fmt: skip
+    """Give the ns for which collectives of steps keep links; None if they pass none of them."""
+    if not any(link.dimensions and link.rate for link in links):
+        return None
+    seconds = wire_seconds(model, system, plan, tokens)
+    found = np.zeros((len(links), tokens.size))
+    for row, link in zip(found, links, strict=True):
+        for place in link.dimensions:
+            if place < len(seconds) and link.rate:
+                bandwidth = system.network.dimensions[place].bandwidth
+                row += seconds[place] * 1e9 * bandwidth / link.rate
+    return found
 
 
 def _points(most: int, factor: float, first: int = 1) -> Ints:
@@ -159,31 +266,24 @@ def _points(most: int, factor: float, first: int = 1) -> Ints:
     return np.array(found if len(found) > 1 else [first, first + 1])
 
 
-def _tier(text: str, system: System, setup: ServerSetup, block_bytes: int) -> CacheTier:
-    """Read a tier, the system's or a stated one, as the ranks of instances use it."""
-    found = _stated(text, system)
-    ranks = setup.ranks
-    capacity = found.capacity
-    if not capacity or not found.read_bandwidth:
-        raise UsageError(
-            Parameter("tiers", text), "its capacity and its bandwidth are needed",
-            f"state both, such as {found.name}=1TB@64GB/s",
-        )  # fmt: skip
-    path = system.path_of(found)
-    link = found.read_bandwidth
-    if path is not None and path.read_bandwidth:
-        link = min(link, path.read_bandwidth)
+def _cache_tier(
+    tier: MemoryTier, system: System, setup: ServerSetup, block_bytes: int
+) -> CacheTier:
+    """Give a tier as the ranks of instances use it."""
+    ranks, instances = setup.ranks, setup.instances
     # an instance's ranks move their parts of a block at once; the memory moves all of them
-    by_all = found.shared_by == 0 or found.shared_by > ranks
-    parts = 1 if by_all else max(1, ranks // found.shared_by)
-    whole = block_bytes * ranks
+    sharing = min(instances, max(1, tier.shared_by // ranks if tier.shared_by else instances))
+    parts = max(1, ranks // tier.shared_by) if tier.shared_by else 1
+    alone, store = tier.read_bandwidth * parts, tier.write_bandwidth * parts
     return CacheTier(
-        found.name, int(capacity * parts // whole), by_all, block_bytes / link,
-        whole / (found.read_bandwidth * parts), round(found.latency), found.duplex,
+        tier.name, int(tier.capacity * parts // block_bytes), sharing,
+        block_bytes / setup.holders / rate_alone(tier, system.path_of(tier)), block_bytes / alone,
+        round(tier.latency), tier.duplex, block_bytes / (store or alone),
     )  # fmt: skip
 
 
-def _stated(text: str, system: System) -> MemoryTier:
+def _stated(text: str, system: System, setup: ServerSetup) -> MemoryTier:
+    """Read a tier: the system's, or a stated one."""
     name, _, stated = text.partition("=")
     known = next((tier for tier in system.tiers if tier.name == name), None)
     if known is None and not stated:
@@ -192,27 +292,40 @@ def _stated(text: str, system: System) -> MemoryTier:
             Parameter("tiers", text), f"{system.name} has no such tier: {names}",
             "name one of them, or state one: pool=1TB@64GB/s",
         )  # fmt: skip
-    capacity, _, rate = stated.partition("@")
+    amounts, _, sharing = stated.partition(":")
+    capacity, _, rate = amounts.partition("@")
     try:
         size = parse_bytes(capacity) if capacity else 0
         speed = parse_rate(rate) / 1e9 if rate else 0.0
+        many = int(sharing or 0)
     except ValueError as error:
         raise UsageError(
-            Parameter("tiers", text), str(error), "write NAME=CAPACITY@BANDWIDTH"
+            Parameter("tiers", text), str(error), "write NAME=CAPACITY@BANDWIDTH:INSTANCES"
         ) from None
+    if sharing and not 1 <= many <= setup.instances:
+        raise UsageError(
+            Parameter("tiers", text), f"of {setup.instances} instances {many} have one in common",
+            "give at most as many as there are",
+        )  # fmt: skip
     found = known or second_tier(speed or 64.0, size, shared_by=0)
     changes: dict[str, object] = {"name": name}
     if size:
         changes["capacity"] = size
     if speed:
-        changes |= {"read_bandwidth": speed, "write_bandwidth": speed}
-    return msgspec.structs.replace(found, **changes)
-
-
-def _price_of_tiers(system: System, setup: ServerSetup) -> float:
-    devices = setup.ranks * setup.instances
-    found = 0.0
-    for text in setup.tiers:
-        tier = _stated(text, system)
-        found += tier.price_per_hour * (-(-devices // tier.shared_by) if tier.shared_by else 1)
+        found = msgspec.structs.replace(at_bandwidth(found, speed), path=found.path)
+    if many:
+        changes["shared_by"] = many * setup.ranks
+    found = msgspec.structs.replace(found, **changes)
+    if not found.capacity or not found.read_bandwidth:
+        raise UsageError(
+            Parameter("tiers", text), "its capacity and its bandwidth are needed",
+            f"state both, such as {name}=1TB@64GB/s",
+        )  # fmt: skip
     return found
+
+
+def _price_of_tiers(tiers: Sequence[MemoryTier], devices: int) -> float:
+    return sum(
+        tier.price_per_hour * (-(-devices // tier.shared_by) if tier.shared_by else 1)
+        for tier in tiers
+    )

@@ -41,7 +41,7 @@ _WHY = {
 _SPENT = {
     "dense": "weights and all that goes by tokens", "prefill": "attention of prompts",
     "decode": "attention of generated tokens", "heads": "logits and samples",
-    "host": "the host",
+    "host": "the host", "beside": "collectives slowed by transfers of keys and values",
 }  # fmt: skip
 
 
@@ -113,23 +113,32 @@ def _bound(found: Serving) -> Iterator[dict[str, Any]]:
 
 def _memories(found: Serving) -> Iterator[dict[str, Any]]:
     basis, setup = found.basis, found.setup
-    most = max(int(run.instances["most_blocks"].max()) for run in found.runs)
-    yield {
-        "name": "device", "bytes": basis.blocks * basis.block_bytes,
-        "tokens": basis.blocks * setup.block, "most_tokens": most * setup.block,
-        "hit_tokens": sum(int(run.instances["hit_tokens"].sum()) for run in found.runs),
-        "read_bytes": None, "written_bytes": None, "busy_share": None,
-    }  # fmt: skip
+    reads, whole = setup.prefill_replicas, slice(None)
+    of_devices = [("device", basis.instance, whole)]
+    if basis.reading is not basis.instance:
+        of_devices = [("device, decode", basis.instance, slice(reads, None)),
+                      ("device, prefill", basis.reading, slice(reads))]  # fmt: skip
+    for name, kind, those in of_devices:
+        most = max(int(run.instances["most_blocks"][those].max()) for run in found.runs)
+        yield {
+            "name": name, "bytes": kind.blocks * kind.block_bytes,
+            "tokens": kind.blocks * setup.block, "most_tokens": most * setup.block,
+            "hit_tokens": sum(
+                int(run.instances["hit_tokens"][those].sum()) for run in found.runs
+            ),
+            "read_bytes": None, "written_bytes": None, "busy_share": None,
+        }  # fmt: skip
+    block_bytes = basis.instance.block_bytes
     for row, tier in enumerate(basis.tiers):
         moved = [run.tiers[row] for run in found.runs]
         took = sum(_seconds(run) for run in found.runs) * 1e9
-        channels = 1 if tier.shared else setup.instances
+        channels = tier.memories(setup.instances)
         yield {
-            "name": tier.name, "bytes": tier.blocks * basis.block_bytes,
+            "name": tier.name, "bytes": tier.blocks * block_bytes,
             "tokens": tier.blocks * setup.block, "most_tokens": None,
             "hit_tokens": sum(one.read for one in moved) * setup.block,
-            "read_bytes": sum(one.read for one in moved) * basis.block_bytes,
-            "written_bytes": sum(one.written for one in moved) * basis.block_bytes,
+            "read_bytes": sum(one.read for one in moved) * block_bytes,
+            "written_bytes": sum(one.written for one in moved) * block_bytes,
             "busy_share": sum(one.busy for one in moved) / took / channels,
         }  # fmt: skip
 
@@ -173,7 +182,7 @@ def _bound_by(found: Serving) -> str:
 
 
 def _recorded(found: Serving) -> Iterator[dict[str, Any]]:
-    for step in found.basis.recorded:
+    for step in found.basis.instance.recorded:
         yield {
             "kind": step.kind, "tokens": step.tokens, "requests": step.chunks + step.decodes,
             "before": step.before if step.before >= 0 else None, "measured_ns": step.measured,
@@ -189,7 +198,7 @@ SERVING = Result(
         Column("system", get=lambda found: found.system.name),
         Column("requests", get=lambda found: int(found.runs[0].arrival.size)),
         Column("seeds", get=lambda found: len(found.runs)),
-        Column("devices", get=lambda found: found.setup.ranks * found.setup.instances),
+        Column("devices", get=lambda found: found.setup.devices),
         Column("seconds", get=lambda found: _mean(found, _seconds)),
         Column("requests_per_second",
                get=lambda found: _mean(found, lambda run: run.arrival.size / _seconds(run))),

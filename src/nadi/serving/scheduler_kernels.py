@@ -29,7 +29,9 @@ from nadi.serving.instance_kernels import (
     load_blocks,
     next_arrival,
     release_followers,
+    role_of,
     send_on,
+    slowed_by_blocks,
     step_ns,
     store_block,
     tier_hits,
@@ -40,15 +42,9 @@ _NONE, _BUDGET, _SEQUENCES, _BLOCKS, _LOADS = range(5)
 
 
 @inner
-def _role(engines: Engines, i: int) -> int:
-    """Return 0 for an instance that only reads prompts, else 1."""
-    return 0 if i < engines.settings[SETTING.prefills] else 1
-
-
-@inner
 def _wanted(engines: Engines, i: int, request: int) -> int:
     """Return how many tokens a request generates at an instance."""
-    return 1 if _role(engines, i) == 0 else int(engines.requests[request, REQUEST.output])
+    return 1 if role_of(engines, i) == 0 else int(engines.requests[request, REQUEST.output])
 
 
 @inner
@@ -171,7 +167,7 @@ def _continue_running(engines: Engines, i: int, now: int) -> bool:
     while k < here[INSTANCE.running] and batch[BATCH.left] > 0:
         request = engines.running[i, k]
         row = engines.requests[request]
-        is_under_way = settings[SETTING.stages] > 1 and row[REQUEST.flight] > here[INSTANCE.landed]
+        is_under_way = here[INSTANCE.stages] > 1 and row[REQUEST.flight] > here[INSTANCE.landed]
         if row[REQUEST.generated] == _wanted(engines, i, request) or is_under_way:
             k += 1
             continue
@@ -376,13 +372,17 @@ def _land(engines: Engines, i: int) -> None:
 @called
 def _launch(engines: Engines, i: int, now: int) -> None:
     """Begin the step that was made, behind the one before it."""
-    settings, here, batch = engines.settings, engines.instances[i], engines.batch
-    took = step_ns(engines, i, _role(engines, i))
+    here, batch = engines.instances[i], engines.batch
+    took = step_ns(engines, i, role_of(engines, i))
     start = max(now, here[INSTANCE.free_at])
-    here[INSTANCE.free_at] = start + max(1, took // settings[SETTING.stages])
     place = (here[INSTANCE.oldest] + here[INSTANCE.flights]) % engines.flights.shape[1]
-    engines.flights[i, place, FLIGHT.end] = start + took
-    engines.flights[i, place, FLIGHT.events] = batch[BATCH.events]
+    longer = slowed_by_blocks(engines, i, place, start, took)
+    here[INSTANCE.beside] += longer
+    took += longer
+    here[INSTANCE.free_at] = start + max(1, took // here[INSTANCE.stages])
+    row = engines.flights[i, place]
+    row[FLIGHT.start], row[FLIGHT.end] = start, start + took
+    row[FLIGHT.reason], row[FLIGHT.events] = batch[BATCH.reason], batch[BATCH.events]
     here[INSTANCE.flights] += 1
     here[INSTANCE.launched] += 1
     here[INSTANCE.steps] += 1
@@ -403,7 +403,7 @@ def _look(engines: Engines, i: int) -> None:
         _land(engines, i)
     batch[:] = 0
     batch[BATCH.left] = settings[SETTING.budget]
-    if here[INSTANCE.flights] < settings[SETTING.depth]:
+    if here[INSTANCE.flights] < here[INSTANCE.depth]:
         if _continue_running(engines, i, now):
             batch[BATCH.reason] = _BLOCKS
         else:
@@ -416,8 +416,8 @@ def _look(engines: Engines, i: int) -> None:
     then = FAR
     if here[INSTANCE.flights] > 0:
         then = engines.flights[i, here[INSTANCE.oldest], FLIGHT.end]
-        if is_made and here[INSTANCE.flights] < settings[SETTING.depth]:
-            then = min(then, now if settings[SETTING.stages] == 1 else here[INSTANCE.free_at])
+        if is_made and here[INSTANCE.flights] < here[INSTANCE.depth]:
+            then = min(then, now if here[INSTANCE.stages] == 1 else here[INSTANCE.free_at])
     else:
         for k in range(here[INSTANCE.loading]):
             then = min(then, engines.requests[engines.loading[i, k], REQUEST.ready])

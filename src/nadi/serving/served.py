@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,14 +76,32 @@ def serve_setup(
     if not isinstance(model, LanguageModel):
         model = load_language_model(model)
     if not isinstance(system, System):
-        system = load_system(system)
+        system = _system_for(system, setup)
     basis = server_basis(model, system, setup)
     seeds = range(1 if setup.requests else setup.seeds)
     runs = tuple(
-        serve_on_engines(_requests(setup, seed), _rules(setup, basis, seed), [basis.times] * 2)
-        for seed in seeds
-    )
+        serve_on_engines(
+            _requests(setup, seed), _rules(setup, basis, seed),
+            [basis.reading.times, basis.instance.times],
+        ) for seed in seeds
+    )  # fmt: skip
     return Serving(model, system, setup, basis, runs)
+
+
+def _system_for(system: str | Path, setup: ServerSetup) -> System:
+    """Load a system with room for all devices, in whole nodes, or for those of an instance."""
+    found = load_system(system)
+    *within, _ = found.network.dimensions
+    node = math.prod(one.size for one in within) if within else found.network.num_ranks
+    for devices in (setup.devices, max(setup.ranks, setup.of_prefill.ranks)):
+        if devices <= found.network.num_ranks:
+            return found
+        try:
+            return load_system(system, -(-devices // node) * node)
+        except UsageError:
+            if devices == max(setup.ranks, setup.of_prefill.ranks):
+                raise
+    return found
 
 
 def _requests(setup: ServerSetup, seed: int) -> Requests:
@@ -92,11 +111,12 @@ def _requests(setup: ServerSetup, seed: int) -> Requests:
 
 
 def _rules(setup: ServerSetup, basis: ServerBasis, seed: int) -> EngineRules:
+    reading, others = basis.kinds
     return EngineRules(
-        setup.budget, setup.sequences, setup.block, basis.blocks, setup.overlap, setup.reserve,
-        setup.prefix_caching, setup.instances, setup.prefill_replicas, setup.pp, setup.routing,
-        round(setup.host_us * 1e3), setup.drafts, setup.acceptance, basis.moved_ns, basis.tiers,
-        seed,
+        setup.budget, setup.sequences, setup.block, others.blocks, setup.overlap, setup.reserve,
+        setup.prefix_caching, setup.instances, setup.prefill_replicas, others.stages,
+        setup.routing, round(setup.host_us * 1e3), setup.drafts, setup.acceptance,
+        others.moved_ns, basis.moved_link, others.tiers, reading, seed,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from nadi.errors import Parameter, UsageError
 from nadi.units import lowered
 
 _Count = Annotated[int, Meta(ge=1, le=1 << 20)]
+_OrNone = Annotated[int, Meta(ge=0, le=1 << 20)]
 _Many = Annotated[int, Meta(ge=1, le=1 << 26)]
 _Whole = Annotated[int, Meta(ge=0, le=1 << 40)]
 _Positive = Annotated[float, Meta(ge=0, le=1e12)]
@@ -44,6 +45,8 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         Ranks of an instance: tensor parallel, stages, and those that share experts.
     replicas, prefill_replicas
         Instances, and further ones that only read prompts: the others then generate.
+    prefill_tp, prefill_pp, prefill_ep, prefill_attention_dp
+        Ranks of those that only read prompts; 0: as of the others.
     attention_dp
         Groups of ranks of an instance that each have requests of their own (data parallel
         attention), and share the experts.
@@ -74,9 +77,11 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         A folder of measured times of layers (:func:`profiled_times`), or a recording of a serving
         engine, as a file or a folder (:func:`read_recorded_steps`); else steps are priced.
     tiers
-        Memories behind the devices': names of the system's, or such as ``pool=1TB@64GB/s``.
+        Memories behind the devices': names of the system's, or such as ``pool=1TB@64GB/s``, of
+        which all instances have one, or ``pool=1TB@64GB/s:2``, of which each two have one.
     link
-        Bytes a second from instances that read prompts to one that generates; 0: the network's.
+        Bytes a second of a rank on a link of its own from instances that read prompts to those
+        that generate; 0: over the network, with the collectives.
     ttft_ms, tpot_ms, e2e_ms
         Limits, for goodput: until the first token, between tokens, and until the last.
     seeds
@@ -100,7 +105,11 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ep: _Count = 1
     attention_dp: _Count = 1
     replicas: _Count = 1
-    prefill_replicas: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    prefill_replicas: _OrNone = 0
+    prefill_tp: _OrNone = 0
+    prefill_pp: _OrNone = 0
+    prefill_ep: _OrNone = 0
+    prefill_attention_dp: _OrNone = 0
     dtype: _Dtype = "bfloat16"
     kv_dtype: _Dtype | Literal[""] = ""
     weight_bits: Literal[0, 4, 8] = 0
@@ -149,11 +158,47 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 Parameter("drafts", self.drafts), "without a chance that guesses are right",
                 ["give ", Parameter("acceptance"), ", such as 0.7"],
             )  # fmt: skip
+        for name in ("tp", "pp", "ep", "attention_dp"):
+            own = getattr(self, f"prefill_{name}")
+            if own and not self.prefill_replicas:
+                raise UsageError(
+                    Parameter(f"prefill_{name}", own), "no instances only read prompts",
+                    ["give ", Parameter("prefill_replicas")],
+                )  # fmt: skip
+        if self.measured and self.of_prefill.degrees != self.degrees:
+            raise UsageError(
+                Parameter("measured"), "it is of instances of one kind",
+                "let those that read prompts have the degrees of the others",
+            )  # fmt: skip
+
+    @property
+    def degrees(self) -> tuple[int, int, int, int]:
+        """How ranks of an instance share its work."""
+        return self.tp, self.pp, self.ep, self.attention_dp
+
+    @property
+    def of_prefill(self) -> ServerSetup:
+        """The same with all instances like those that only read prompts."""
+        return msgspec.structs.replace(
+            self, tp=self.prefill_tp or self.tp, pp=self.prefill_pp or self.pp,
+            ep=self.prefill_ep or self.ep,
+            attention_dp=self.prefill_attention_dp or self.attention_dp,
+        )  # fmt: skip
+
+    @property
+    def holders(self) -> int:
+        """Devices of an instance that have a part of each request's keys and values."""
+        return self.tp * self.pp
 
     @property
     def ranks(self) -> int:
         """Devices of an instance."""
-        return self.tp * self.pp * self.attention_dp
+        return self.holders * self.attention_dp
+
+    @property
+    def devices(self) -> int:
+        """Devices of all instances."""
+        return self.ranks * self.replicas + self.of_prefill.ranks * self.prefill_replicas
 
     @property
     def instances(self) -> int:

@@ -40,6 +40,9 @@ class StepTimes(NamedTuple):
         kernel, at the first two axes, if that is known to be less.
     graphs
         Whether steps are padded to the sizes of CUDA graphs.
+    wires
+        ns for which the bytes of a step's collectives keep each link of a rank, at ``tokens``:
+        shape (links, points), if there are any.
     """
 
     tokens: Floats
@@ -50,13 +53,22 @@ class StepTimes(NamedTuple):
     attention: Floats
     graphs: bool = True
     crowded: Floats | None = None
+    wires: Floats | None = None
 
     def by_tokens(self, budget: int) -> Floats:
         """Give the time of 0 to ``budget`` tokens, shape (budget + 1,)."""
+        return self._along_tokens(self.dense, budget)
+
+    def by_links(self, budget: int, links: int) -> Floats:
+        """Give for how long 0 to ``budget`` tokens keep links, shape (links, budget + 1)."""
+        found = np.zeros((links, budget + 1))
+        for row, values in zip(found, () if self.wires is None else self.wires, strict=False):
+            row[:] = self._along_tokens(values, budget)
+        return found
+
+    def _along_tokens(self, values: Floats, budget: int) -> Floats:
         sizes = np.arange(budget + 1.0)
-        if self.graphs:
-            sizes = padded(sizes)
-        times = along(self.tokens, self.dense, sizes)
+        times = along(self.tokens, values, padded(sizes) if self.graphs else sizes)
         times[0] = 0.0
         return times
 

@@ -17,7 +17,7 @@ from nadi.serving.served import Serving, serve_setup, within_limits
 from nadi.serving.server_setup import ServerSetup, setup_of
 from nadi.systems.library import load_system
 
-_TIER_FIELDS = ("capacity", "bandwidth")  # of the last tier
+_TIER_FIELDS = ("capacity", "bandwidth", "sharing")  # of the last tier
 _MOST_POINTS = 2000
 _FEW = 0.99  # share of requests within the limits that is enough
 
@@ -50,7 +50,7 @@ class ServedPoint(NamedTuple):
     @property
     def devices(self) -> int:
         """How many it takes; 0 if it cannot serve."""
-        return self.found.setup.ranks * self.found.setup.instances if self.found else 0
+        return self.found.setup.devices if self.found else 0
 
 
 class ServerSweep(NamedTuple):
@@ -92,18 +92,25 @@ def sweep_servers(
     ----------
     axes
         Such as ``rate=1,2,4`` or ``replicas=1:8:x2``: fields of :class:`ServerSetup`, and
-        ``capacity`` and ``bandwidth`` of the last tier.
+        ``capacity``, ``bandwidth`` and ``sharing`` of the last tier: how many neighboring
+        instances have one in common.
 
     Raises
     ------
     UsageError
-        If a field is unknown, or has no such value.
+        If a field is unknown, has no such value, or changes nothing.
     """
     basis = setup_of(setup)
     found: dict[str, tuple[Any, ...]] = {}
     for axis in axes:
         name, _, text = axis.partition("=")
         found[name] = _values(name, text, basis)
+    grows = {"replicas", "prefill_replicas"} & found.keys()
+    if "sharing" in found and basis.instances == 1 and not grows:
+        raise UsageError(
+            Parameter("sweep", "sharing"), "one instance has its tiers alone",
+            ["give more ", Parameter("replicas")],
+        )  # fmt: skip
     if len(found) > 2 or np.prod([len(values) for values in found.values()]) > _MOST_POINTS:
         what = f"over two fields, or over {_MOST_POINTS:,} points"
         raise UsageError(Parameter("sweep"), what, "give fewer")
@@ -121,7 +128,8 @@ def _values(name: str, text: str, basis: ServerSetup) -> tuple[Any, ...]:
                 Parameter("sweep", name), "the setup has no tier",
                 ["give one with ", Parameter("tiers")],
             )  # fmt: skip
-        return read_values(name, text, 1.0, name, UNITS_OF_FILES)
+        like: Any = 1 if name == "sharing" else 1.0
+        return read_values(name, text, like, name, UNITS_OF_FILES)
     like = getattr(basis, name, None)
     if not isinstance(like, (bool, int, float, str)) or name.startswith("_"):
         known = ", ".join((*ServerSetup.__struct_fields__, *_TIER_FIELDS))
@@ -137,12 +145,15 @@ def _point(
     tiers = tuple(changed.get("tiers", ()))
     if tiers and any(name in values for name in _TIER_FIELDS):
         name, _, stated = tiers[-1].partition("=")
+        stated, _, sharing = stated.partition(":")
         capacity, _, rate = stated.partition("@")
         if "capacity" in values:
             capacity = f"{values['capacity']:.12g}GiB"
         if "bandwidth" in values:
             rate = f"{values['bandwidth']:.12g}GB/s"
-        changed["tiers"] = (*tiers[:-1], f"{name}={capacity}{'@' if rate else ''}{rate}")
+        sharing = values.get("sharing", sharing)
+        last = f"{name}={capacity}{'@' if rate else ''}{rate}{':' if sharing else ''}{sharing}"
+        changed["tiers"] = (*tiers[:-1], last)
     try:
         return ServedPoint(values, serve_setup(model, system, setup_of(changed)), "")
     except NadiError as error:
@@ -158,7 +169,9 @@ def search_servers(
     """Find the cheapest server that keeps the limits for 99 % of the requests.
 
     For each tensor parallel degree, and with prompts read apart or not, replicas are added until
-    the limits are kept or the devices are used up. With tiers, the same is searched without them.
+    the limits are kept or the devices are used up. Then instances that only read prompts get other
+    degrees than the others, as long as that takes fewer devices than what was found before. With
+    tiers, the same is searched without them.
 
     Raises
     ------
@@ -191,24 +204,43 @@ def _cost(point: ServedPoint) -> tuple[float, int]:
 def _tried(
     model: str | Path, system: str | Path, setup: Mapping[str, Any], most_devices: int
 ) -> Iterator[ServedPoint]:
-    """Try servers, those with fewer instances first."""
+    """Try servers, of each kind those with fewer devices first."""
     heads = load_language_model(model).heads
     node = load_system(system).network.dimensions[0].size
-    for tp in (1 << k for k in range(20)):
-        if tp > min(most_devices, node or most_devices) or heads % tp:
-            return
-        for apart in (False, True):
-            for instances in range(1 + apart, most_devices // tp + 1):
-                splits = range(1, instances) if apart else (0,)
-                tried = [
-                    _point(model, system, setup, {
-                        "tp": tp, "replicas": instances - prefills, "prefill_replicas": prefills,
-                    })
-                    for prefills in splits
-                ]  # fmt: skip
-                yield from tried
-                if any(one.within >= _FEW for one in tried) or all(one.why for one in tried):
-                    break
+    most = min(most_devices, node or most_devices)
+    degrees = [tp for tp in (1 << k for k in range(20)) if tp <= most and heads % tp == 0]
+    basis, cheapest = setup_of(dict(setup)), most_devices + 1
+    alike = [(tp, apart * tp) for tp in degrees for apart in (False, True)]
+    differ = [pair for pair in itertools.product(degrees, degrees) if pair[0] != pair[1]]
+    for tp, prefill_tp in alike + differ:
+        if (tp, prefill_tp) in differ:  # only what is cheaper than what is known
+            most_devices = cheapest - 1
+        ranks = basis.ranks // basis.tp * tp
+        reads = basis.of_prefill.ranks // basis.of_prefill.tp * prefill_tp
+        for splits in _splits(ranks, reads, most_devices):
+            tried = [
+                _point(model, system, setup, {
+                    "tp": tp, "replicas": others, "prefill_replicas": prefills,
+                } | ({"prefill_tp": prefill_tp} if (tp, prefill_tp) in differ else {}))
+                for prefills, others in splits
+            ]  # fmt: skip
+            yield from tried
+            kept = [one.devices for one in tried if one.within >= _FEW]
+            cheapest = min([cheapest, *kept])
+            if kept or all(one.why for one in tried):
+                break
+
+
+def _splits(ranks: int, reads: int, most_devices: int) -> Iterator[list[tuple[int, int]]]:
+    """Give the numbers of instances that read prompts and of others, by the devices they take."""
+    for devices in range(1, most_devices + 1):
+        prefills = range(1, devices // reads + 1) if reads else (0,)
+        found = [
+            (many, (devices - many * reads) // ranks) for many in prefills
+            if devices > many * reads and (devices - many * reads) % ranks == 0
+        ]  # fmt: skip
+        if found:
+            yield found
 
 
 def point_row(point: ServedPoint) -> dict[str, Any]:
@@ -261,10 +293,10 @@ def tier_worth(found: ServerSearch) -> TierWorth | None:
     served, without = found.best.found, found.without_tiers
     assert served is not None
     basis, instances = served.basis, served.setup.instances
-    blocks = sum(one.blocks * (1 if one.shared else instances) for one in basis.tiers)
+    blocks = sum(one.blocks * one.memories(instances) for one in basis.tiers)
     devices = without.devices - found.best.devices
     per_hour = served.system.price_per_hour
     return TierWorth(
-        devices, blocks * basis.block_bytes, devices * per_hour,
+        devices, blocks * basis.instance.block_bytes, devices * per_hour,
         basis.price - per_hour * found.best.devices,
     )  # fmt: skip
