@@ -124,3 +124,16 @@ def test_parts_of_real_paths_are_no_longer_than_the_paths(shared_traces: Path) -
         assert 0 <= run.unexplained.total_ns <= run.path.length
         assert 0 <= run.unexplained.inferred_ns <= run.path.length
         assert run.unexplained.total_ns == run.path.by_kind()["unexplained"]
+
+
+@pytest.mark.parametrize(
+    ("ready_us", "cause"), [(60_000, NOT_SCHEDULED), (50_000, UNKNOWN), (0, UNKNOWN)]
+)
+def test_a_gap_is_of_a_thread_that_was_ready_where_the_recorder_saw_it_wait_for_as_long(
+    pair: PairWriter, ready_us: int, cause: str
+) -> None:
+    for k in range(12):
+        pair.op("aten::mm", 20 * k + 50_000 * (k == 11), 10 + k % 3)
+    lengths = {"timed_ns": [60_000_000], "ready_ns": [1_000 * ready_us]}
+    pair.device_keys["nadi"] = lengths
+    assert causes(pair) == {cause: 50_009_000}

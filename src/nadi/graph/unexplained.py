@@ -90,17 +90,41 @@ def unexplained_path(replay: Replay, path: CriticalPath) -> UnexplainedPath:
     talks[known], with_delay[known] = time_of_communication(graph, edge[known])
     some = (late > 0) & ~with_delay
     sums = np.zeros(len(CAUSES), dtype=np.int64)
-    np.add.at(sums, _causes(graph, vertices[some]), late[some])
+    causes = _causes(graph, vertices[some])
+    np.add.at(sums, causes, late[some])
+    on_host = causes == _UNKNOWN
+    on_host[on_host] = ~_on_device(graph, vertices[some][on_host])
+    unknown = int(late[some][on_host].sum())
     vertices, edge, late, talks = vertices[known], edge[known], late[known], talks[known]
     own = np.minimum(graph.weight[edge], np.maximum(time[vertices] - late - begin, 0))
     own[talks] = 0
     gap = long_gaps(graph, edge)
     sums[_UNKNOWN] += own[gap].sum()
+    unknown += int(own[gap].sum())
+    if unknown <= _not_run_ns(graph):
+        sums[[_UNKNOWN, _NOT_SCHEDULED]] += (-unknown, unknown)
     sums[_UNKNOWN_WAIT] += own[unknown_waits(graph, edge, vertices)].sum()
     by_cause = dict(zip(CAUSES, sums.tolist(), strict=True))
     inferred = _inferred(replay, vertices, edge, begin)
     gaps = _by_next(graph, vertices[gap], own[gap])
     return UnexplainedPath(path.length, by_cause, inferred, gaps)
+
+
+def _not_run_ns(graph: EventGraph) -> int:
+    """Return for how long threads were ready while others ran, where they were for most of a step.
+
+    As the recorder of each rank counted it; of the rank with the least, as a path is of any.
+    """
+    lengths = [trace.step_lengths for trace in graph.job.traces]
+    return min(sum(one.ready_ns) if one and one.contention > 0.5 else 0 for one in lengths)
+
+
+def _on_device(graph: EventGraph, vertices: Ints) -> Bools:
+    """Return which vertices are of operations on devices."""
+    is_op = vertices < 2 * graph.num_ops
+    op = np.where(is_op, vertices // 2, 0)
+    on_device: Bools = is_op & graph.gather("category", op).is_in(DEVICE_WORK).to_numpy()
+    return on_device
 
 
 def _by_next(graph: EventGraph, vertices: Ints, time: Ints) -> tuple[LongGaps, ...]:
@@ -120,14 +144,14 @@ def _causes(graph: EventGraph, vertices: Ints) -> Ints:
     """Return the cause of the delay of each vertex; positions in ``CAUSES``."""
     is_op = vertices < 2 * graph.num_ops
     op = np.where(is_op, vertices // 2, 0)
-    on_device = graph.gather("category", op).is_in(DEVICE_WORK).to_numpy()
+    on_device = _on_device(graph, vertices)
     first = _first_ends(graph) if on_device.any() else np.zeros(graph.num_ops, dtype=np.int64)
     waits = np.diff(graph.in_ptr)[vertices] > 0
     idle_since = graph.time[vertices] - graph.delay[vertices]
     nothing_ended = idle_since < first[op]
     begins = graph.time[vertices] == _begins(graph)[graph.op_trace[op]]
     return np.select(
-        [is_op & on_device & nothing_ended, is_op & ~on_device & waits, is_op & begins],
+        [on_device & nothing_ended, is_op & ~on_device & waits, is_op & begins],
         [_BEFORE, _NOT_SCHEDULED, _BEGINS_LATER], _UNKNOWN,
     )  # fmt: skip
 
