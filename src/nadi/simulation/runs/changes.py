@@ -30,7 +30,7 @@ def parse_simulated_change(text: str) -> Change | MemoryChange:
     if verb == MEMORY_FORM.split()[0]:
         return parse_memory_change(text)
     if verb not in FORMS:
-        known = "; ".join([*FORMS.values(), MEMORY_FORM])
+        known = "; ".join([*(form for form, _ in FORMS.values()), MEMORY_FORM])
         raise UsageError(f"change {text!r}", "is not a known change", f"one of: {known}")
     change = parse_change(text)
     if isinstance(change, ScaleWait):
