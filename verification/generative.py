@@ -7,6 +7,8 @@ Usage: python verification/generative.py [PART ...] [--all]
 ``families``: a family left out of learning, and with 3 of its jobs. The others vary its parts.
 ``experts``: jobs with a mixture of experts after 10 of them beside dense ones.
 ``recordings``: the kernels of a recording that was left out, its device known by another one.
+``spans``: the whole time of such a recording, the host's with it.
+``ranks``: which rank of a recording is slow, and how durations follow each other, in a job like it.
 ``random``: jobs of drawn requests are valid and run to their end: 40, with ``--all`` 1,000.
 
 Generators are learned from generated jobs alone; what is compared is drawn with other seeds. Steps
@@ -44,6 +46,7 @@ from nadi.sharing.conditional.corpora import (
 from nadi.sharing.conditional.program_learning import generator_of_jobs
 from nadi.sharing.conditional.stage_values import AXES, Conditions, with_usual
 from nadi.sharing.conditional.wished_conditions import wished_conditions
+from nadi.sharing.synthesis.job_columns import RankColumns, columns_of_job
 from nadi.systems import LearnedPrices, System, learn_prices, load_device, price, price_job
 from nadi.systems.prices.learned_prices import measured_operations, operations_of
 from nadi.trace import Job, Trace, validate_trace
@@ -55,6 +58,7 @@ SMALL = Ranges(
     hidden=(256, 1024), stage_layers=(1, 4), sequence=(256, 1024), micro_batches=(1, 4), ranks=4
 )
 MODELS = ("bert", "vit")
+RECORDED = (("h100", "h100_{}"), ("mi300x", "amd_mi300_{}"))
 SHAPE = ["name", "op_class", "dtype", "s0", "s1", "s2", "s3", "work", "size"]
 WHAT_IFS = ("kernels", "communication", "optimizer", "attention", "one rank")
 
@@ -352,7 +356,7 @@ def experts(checks: Checks) -> None:
 def recordings(checks: Checks) -> None:
     """Sum the kernels of BERT and ViT by a recording of the other one on the same device."""
     errors, by_curve = [], []
-    for name, files in (("h100", "h100_{}"), ("mi300x", "amd_mi300_{}")):
+    for name, files in RECORDED:
         device = load_device(name)
         both = [nadi.load_job(SHARED / "wild" / f"{files.format(x)}.json.gz") for x in MODELS]
         for about, job, other in zip(MODELS, both, reversed(both), strict=True):
@@ -375,6 +379,58 @@ def recordings(checks: Checks) -> None:
             ).duration  # fmt: skip
             apart = np.abs(found / left["median"].to_numpy() - 1)[found > 0]
             print(f"     {folder}, every second shape: {100 * np.median(apart):.0f} % off")
+
+
+def spans(checks: Checks) -> None:
+    """Make a recording that was left out with the times of the other one on the same machine."""
+    errors = []
+    system = nadi.load_system("dgx-h100", 1)
+    for name, files in RECORDED:
+        jobs = [nadi.load_job(SHARED / "wild" / f"{files.format(x)}.json.gz") for x in MODELS]
+        models = [nadi.sharing.learn(one) for one in jobs]
+        for left, job in enumerate(jobs):
+            made = nadi.sharing.synthesize(models[left], times=models[1 - left])
+            errors.append(error(step_ns(job, system), step_ns(made, system)))
+            print(f"     span of {MODELS[left]} on {name} by the other: {100 * errors[-1]:.1f} %")
+    detail = f"{100 * np.median(errors):.1f} %, at most {100 * max(errors):.1f} %"
+    checks.add("span of a recording that was left out", max(errors) <= 0.20, detail)
+    print(f"     median {detail}")
+
+
+def slow_ranks(checks: Checks) -> None:
+    """Say how slow each rank of a recording is, and how durations follow, and of a made job."""
+    for name in ("cpu_ddp4", "gpu_dlrm8"):
+        job = nadi.load_job(SHARED / "traces" / name)
+        made = nadi.sharing.synthesize(nadi.sharing.learn(job), seed=1)
+        both = [columns_of_job(one) for one in (job, made)]
+        slow = [np.array([float(taken(one).sum()) for one in columns.ranks]) for columns in both]
+        apart = [one / one.mean() for one in slow]
+        follow = [
+            float(np.mean([lagged(one) for one in columns.ranks])) for columns in both
+        ]  # fmt: skip
+        worst = float(np.abs(apart[0] - apart[1]).max())
+        detail = (
+            f"{apart[0].min():.2f} to {apart[0].max():.2f} of the mean, made within {worst:.3f}; "
+            f"correlation of neighbours {follow[0]:.2f}, made {follow[1]:.2f}"
+        )
+        is_same = int(slow[0].argmax()) == int(slow[1].argmax())
+        checks.add(f"who is slow in {name} stays slow", is_same and worst < 0.05, detail)
+        print(f"     ranks of {name}: {detail}")
+
+
+def taken(rank: RankColumns) -> np.ndarray:
+    """Return the durations of computations of a rank; ns."""
+    return np.maximum(np.where(rank.comm_bytes < 0, rank.duration, 0), 0)
+
+
+def lagged(rank: RankColumns) -> float:
+    """Return how the logarithm of durations of neighbours is correlated, medians by name taken."""
+    time = np.log(np.maximum(taken(rank), 1))
+    usual = np.zeros(int(rank.label.max()) + 1)
+    for label in np.unique(rank.label).tolist():
+        usual[label] = np.median(time[rank.label == label])
+    left = time - usual[rank.label]
+    return float(np.corrcoef(left[1:], left[:-1])[0, 1])
 
 
 def random_requests(checks: Checks, count: int) -> None:
@@ -414,7 +470,7 @@ def main() -> None:
     checks = Checks()
     parts: dict[str, Callable[[Checks], None]] = {
         "inside": inside, "beyond": beyond, "families": families,
-        "experts": experts, "recordings": recordings,
+        "experts": experts, "recordings": recordings, "spans": spans, "ranks": slow_ranks,
         "random": lambda checks: random_requests(checks, MANY if "--all" in words else FEW),
     }  # fmt: skip
     for name, part in parts.items():

@@ -4,7 +4,7 @@ Usage: python verification/synthesis.py [PART ...] [--cases] [--all] [--write FI
 
 ``recorded``: a step of each recording is held back, and a step made of what its other steps taught.
 ``generated``: language models of a width, depth and number of ranks that were not learned.
-``random``: jobs of random size, seed and temperature are valid and run to their end; 20 of them,
+``random``: jobs of random size and seed are valid and run to their end; 20 of them,
 with ``--all`` 1,000. ``--cases`` has more recordings and language models; ``--all`` these, too, a
 large recording, and all systems that ship with Nadi instead of two.
 ``--write`` writes the table of all measures to a page.
@@ -252,7 +252,6 @@ def random_jobs(checks: Checks, count: int) -> None:
             "layers": 2 * int(random.integers(most[0], most[1] + 1)),
             "steps": int(random.integers(1, 3)),
             "seed": number,
-            "temperature": float(random.choice([0, 0.5, 1, 2, 20, 300])),
         }
         job = nadi.sharing.synthesize(model, **wishes)
         problems = [one for trace in job.traces for one in validate_trace(trace)["code"]]

@@ -656,6 +656,7 @@ COMMANDS: dict[str, Command] = {
         _models,
         ("fold --undo @folded.nadi -o @ranks", "simulate @folded.nadi --system pcie-workstation --comm-group @groups.json",
          "synthesize @model.nadi -o @made",
+         "synthesize @model.nadi -o @made --times @model.nadi",
          "synthesize @generator.nadi -o @made --hidden 512 --ranks 4 --tp 2",
          "learn --conditions @listed.csv -o @own.nadi",
          "learn --conditions @listed.csv --epsilon 1 --device h100 --generated 3 -o @own.nadi",

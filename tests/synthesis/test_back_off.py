@@ -15,7 +15,7 @@ SEQUENCES = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 @given(SEQUENCES)
 def test_one_sequence_comes_back(symbols: list[int]) -> None:
-    draws = BackOff(count_contexts([((50, *symbols, END), 1)]), temperature=0)
+    draws = BackOff(count_contexts([((50, *symbols, END), 1)]))
     random = np.random.default_rng(0)
     history, found = History(50), []
     while len(found) <= len(symbols):
@@ -47,7 +47,7 @@ def test_what_is_drawn_late_knows_the_start() -> None:
     """Two roles do the same for long, and then one sends and the other receives."""
     alike = [1, 2] * 20
     sequences = [((50, *alike, 3, END), 1), ((51, *alike, 4, END), 9)]
-    draws = BackOff(count_contexts(sequences), temperature=0)
+    draws = BackOff(count_contexts(sequences))
     for start, last in ((50, 3), (51, 4)):
         history = History(start)
         for one in alike:
@@ -59,7 +59,7 @@ def test_what_is_drawn_late_knows_the_start() -> None:
 def test_only_what_followed_is_drawn(symbols: list[int], seed: int) -> None:
     sequence = (50, *symbols, END)
     pairs = set(pairwise(sequence))
-    draws = BackOff(count_contexts([(sequence, 1)]), temperature=300)
+    draws = BackOff(count_contexts([(sequence, 1)]))
     random = np.random.default_rng(seed)
     history, before = History(50), 50
     for _ in range(60):

@@ -52,8 +52,9 @@ def test_what_was_learned_comes_back(steps: list[list[int]], parts: int) -> None
     course = np.array([
         course_of_step(np.array(one), np.full(len(one), 10.0), parts) for one in steps
     ])  # fmt: skip
-    load = np.array([sum(one) / (10.0 * len(one)) for one in steps])
-    found = step_parts_of(np.array([len(one) for one in steps]), load, course, usual)
+    sizes = np.array([len(one) for one in steps])  # of ranks of one role, with unlike programs
+    load = np.array([[sum(one) / (10.0 * sizes.mean())] for one in steps])
+    found = step_parts_of(sizes, load, course, usual, np.zeros_like(sizes))
     taken = np.bincount(found.part, weights=np.concatenate(steps), minlength=found.wanted.size)
     np.testing.assert_allclose(found.wanted, taken)
 

@@ -27,7 +27,7 @@ from nadi.systems.nccl.inspector import (
 from nadi.systems.nccl.measured import MeasuredCollective, NcclLog, parse_nccl_log, parse_nccl_tests
 from nadi.systems.system import System
 from nadi.systems.system_file import SystemFile, system_from
-from nadi.trace.trace import Job
+from nadi.trace.trace import Job, Trace
 
 if TYPE_CHECKING:
     import polars as pl
@@ -148,9 +148,9 @@ def load_system(path_or_name: Path | str, ranks: int | None = None) -> System:
     return read_system_file(path_or_name).fit(ranks)
 
 
-def recorded_devices(job: Job) -> str:
+def recorded_devices(job: Job | Sequence[Trace]) -> str:
     """Return the device name of a recording; empty if it does not state one."""
-    for trace in job.traces:
+    for trace in job.traces if isinstance(job, Job) else job:
         attributes = trace.attributes
         for row in attributes.rows_named("deviceProperties").tolist():
             try:

@@ -1,8 +1,8 @@
 """What comes next after what came before: a model of sequences that backs off to less context.
 
 Counts of symbols after contexts of several lengths, as in prediction by partial matching. A symbol
-is drawn after the longest context that was seen; now and then, with the probability of a discount,
-after a shorter one, and so on. So what is drawn was seen, piece by piece, and the pieces overlap.
+is drawn after the longest context that was seen. So what is drawn was seen, piece by piece, and the
+pieces overlap.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from nadi.trace.arrays import Hashes, Ints
 
 ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Lengths of contexts."""
-_MOST_DISCOUNT = 0.02
-"""Of a context that was seen once: one symbol in fifty backs off by one length."""
 _WITH_START = 8
 """From this length on a context also knows what its sequence began with: the role of the rank.
 Shorter ones are shared by all roles, and by all jobs."""
@@ -123,18 +121,9 @@ def _hashes(symbols: Ints) -> Hashes:
 
 
 class BackOff:
-    """Draws sequences from counts.
+    """Draws sequences from counts, for each of ``ORDERS``."""
 
-    Parameters
-    ----------
-    counts
-        For each of ``ORDERS``.
-    temperature
-        1 for as often as seen; less for what was seen more often, 0 for the most frequent; more
-        for what was seen less often and for shorter contexts.
-    """
-
-    def __init__(self, counts: Sequence[Counts], temperature: float) -> None:
+    def __init__(self, counts: Sequence[Counts]) -> None:
         self._place = [
             dict(zip(one.context.tolist(), range(one.context.size), strict=True)) for one in counts
         ]
@@ -142,48 +131,31 @@ class BackOff:
         self._first = [one.first.tolist() for one in counts]
         self._symbol = [one.symbol.tolist() for one in counts]
         self._count = [one.times.tolist() for one in counts]
-        self._temperature = temperature
-        self._discount = [_discount(one.times) * temperature for one in counts]
 
     def begin(self, start: int) -> History:
         """Return a sequence of which only the start is there."""
         return History(start)
 
     def next(self, history: History, random: np.random.Generator) -> list[int]:
-        """Draw the next symbol; those after it may replace it, the likeliest first.
+        """Draw the next symbol; those after it may replace it.
 
         - ``history``: What came before, at least one symbol.
         """
-        drawn: list[int] = []
-        others: list[int] = []
         for level in range(len(ORDERS) - 1, -1, -1):
             row = self._place[level].get(history.context(level))
-            if row is None:
-                continue
-            begin, end = self._first[level][row], self._first[level][row + 1]
-            symbols, counts = self._symbol[level][begin:end], self._count[level][begin:end]
-            drawn.append(symbols[0] if end - begin == 1 else self._one_of(symbols, counts, random))
-            others = others or symbols
-            if random.random() * sum(counts) >= self._discount[level] * (end - begin):
-                break
-        return drawn[::-1] + others
-
-    def _one_of(
-        self, symbols: Sequence[int], counts: Sequence[int], random: np.random.Generator
-    ) -> int:
-        most = max(counts)
-        if self._temperature == 0:
-            return symbols[counts.index(most)]
-        weights = [(count / most) ** (1 / self._temperature) for count in counts]
-        wanted = random.random() * sum(weights)
-        for symbol, weight in zip(symbols, weights, strict=True):
-            wanted -= weight
-            if wanted < 0:
-                return symbol
-        return symbols[-1]
+            if row is not None:
+                begin, end = self._first[level][row], self._first[level][row + 1]
+                symbols: list[int] = self._symbol[level][begin:end]
+                if len(symbols) == 1:
+                    return symbols
+                return [_one_of(symbols, self._count[level][begin:end], random), *symbols]
+        return []
 
 
-def _discount(count: Ints) -> float:
-    """Return by how much counts are too high: Ney's estimate, of those seen once and twice."""
-    once, twice = int((count == 1).sum()), int((count == 2).sum())
-    return min(once / (once + 2 * twice), _MOST_DISCOUNT) if once else _MOST_DISCOUNT / 10
+def _one_of(symbols: Sequence[int], counts: Sequence[int], random: np.random.Generator) -> int:
+    wanted = random.random() * sum(counts)
+    for symbol, count in zip(symbols, counts, strict=True):
+        wanted -= count
+        if wanted < 0:
+            return symbol
+    return symbols[-1]

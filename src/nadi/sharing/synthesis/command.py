@@ -29,6 +29,7 @@ simulate prices them, except with --device, and for a private model that has tim
 
   nadi synthesize model.nadimodel -o JOB
   nadi synthesize model.nadimodel -o JOB --ranks 64 --layers 48 --steps 10 --seed 7
+  nadi synthesize model.nadimodel -o JOB --times other_machine.nadimodel
   nadi synthesize generator.nadimodel -o JOB --family llama --hidden 6144 --layers 48 --ranks 64
   nadi synthesize generator.nadimodel -o JOB --set zero=3 --set recompute=full --seed 7
   nadi simulate JOB --system dgx-h100
@@ -52,6 +53,11 @@ _Device = Annotated[
                       help="Of a generator: operations take as long as this device's prices say, "
                       "changed as learned times differ from these."),
 ]  # fmt: skip
+_Times = Annotated[
+    str, typer.Option("--times", metavar="MODEL", show_default=False,
+                      help="Of a model: operations take as long as those of the same name in this "
+                      "model, such as of jobs on another machine."),
+]  # fmt: skip
 _Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", show_default=False,
                                    help="Of a generator: any condition by its name."),
@@ -62,11 +68,6 @@ _Steps = Annotated[
 _Hidden = Annotated[
     int, typer.Option("--hidden", metavar="N", min=0,
                       help="Width of the model, its hidden size; 0 for as learned."),
-]  # fmt: skip
-_Temperature = Annotated[
-    float, typer.Option("--temperature", metavar="X", min=0,
-                        help="1: operations follow each other as often as learned; below 1 "
-                        "usual ones more often, above 1 rare ones."),
 ]  # fmt: skip
 
 
@@ -90,12 +91,12 @@ def command(
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Another seed, another job."),
     ] = 0,
-    temperature: _Temperature = 1.0,
     family: _Family = "",
     tp: _Tp = 0,
     pp: _Pp = 0,
     settings: _Settings = None,
     device: _Device = "",
+    times: _Times = "",
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Make a job, write it, and print its size."""
@@ -113,13 +114,13 @@ def command(
         named = {"family": family, "hidden": hidden, "layers": layers, "tp": tp, "pp": pp}
         lines: list[str] = []
         if is_generator(model):
-            _refuse(steps=steps, temperature=temperature != 1.0)
+            _refuse(steps=steps, times=times)
             job, lines = _of_conditions(model, named, settings or [], ranks, seed, device)
         else:
             _refuse(family=family, tp=tp, pp=pp, set=settings, device=device)
             job = synthesize(
                 model, ranks=ranks, layers=layers, steps=steps, hidden=hidden, seed=seed,
-                temperature=temperature,
+                times=times or None,
             )  # fmt: skip
         check_place(Path(output), "trace", len(job.traces), overwrite=overwrite)
         progress(f"writing {output}")
@@ -134,7 +135,7 @@ def _refuse(**given: object) -> None:
     """Refuse options that the model does not know."""
     for name, value in given.items():
         if value:
-            which = "a generator" if name in ("steps", "temperature") else "a model of given jobs"
+            which = "a generator" if name in ("steps", "times") else "a model of given jobs"
             remedy = "leave it out, or use a file of the other kind that nadi learn writes"
             raise UsageError([Parameter(name)], f"{which} does not take it", remedy)
 

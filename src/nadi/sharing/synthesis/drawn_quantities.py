@@ -8,10 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
+from nadi.sharing.synthesis.job_columns import JobColumns
 from nadi.sharing.synthesis.learned_model import Quantities, Template
-from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS
+from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS, means_of_quantiles
+from nadi.sharing.synthesis.tokens import Token
 from nadi.trace.arrays import Floats, Hashes, Ints
+from nadi.trace.schema import NODE_KINDS
 
+_COMP = NODE_KINDS.index("COMP")
 _TAPS = 24
 """Earlier operations that the noise of one depends on."""
 _WIDEST = 1 << 40
@@ -157,6 +161,31 @@ def sizes_of_job(known: TokenQuantities, random: np.random.Generator) -> TokenQu
         flops=known.flops[:, variant], bytes=known.bytes[:, variant],
         comm_bytes=known.comm_bytes[:, variant], shape=known.shape[:, variant],
     )  # fmt: skip
+
+
+def with_times_of(
+    known: TokenQuantities, tokens: Sequence[Token], job: JobColumns
+) -> TokenQuantities:
+    """Let tokens take as long as operations of their names in a job.
+
+    A token whose name the job does not have, on the host or on the device, keeps its own time.
+    O(operations log operations).
+    """
+    names = {(label, is_cpu): 2 * number + is_cpu
+             for number, label in enumerate(job.labels) for is_cpu in (False, True)}  # fmt: skip
+    name = np.concatenate([2 * one.label + one.is_cpu for one in job.ranks])
+    taken = np.concatenate([np.where(one.kind == _COMP, one.duration, -1) for one in job.ranks])
+    name, taken = name[taken >= 0], taken[taken >= 0]
+    order = np.lexsort((taken, name))
+    each, first = np.unique(name[order], return_index=True)
+    times = means_of_quantiles(first, taken[order])
+    entry = dict(zip(each.tolist(), range(each.size), strict=True))
+    duration = known.duration.copy()
+    for number, one in enumerate(tokens):
+        place = entry.get(names.get((one.label, one.is_cpu), -1), -1)
+        if one.kind == _COMP and place >= 0:
+            duration[number] = times[place]
+    return known._replace(duration=duration)
 
 
 def drawn_steps(

@@ -49,15 +49,20 @@ def learn(
 
 
 @checked
-def synthesize(model: TraceModel | Path | str, **wishes: Any) -> Job:
+def synthesize(
+    model: TraceModel | Path | str, *, times: TraceModel | Path | str | None = None, **wishes: Any
+) -> Job:
     """Make a job from a learned model.
 
     Parameters
     ----------
     model
         As :func:`nadi.sharing.learn` returns it, or its file.
+    times
+        Another such model, such as of jobs on another machine: operations take as long as those of
+        the same name in it.
     wishes
-        ``ranks``, ``layers``, ``steps``, ``hidden``, ``seed`` and ``temperature``, as of
+        ``ranks``, ``layers``, ``steps``, ``hidden`` and ``seed``, as of
         :class:`nadi.sharing.JobWishes`.
 
     Raises
@@ -67,5 +72,8 @@ def synthesize(model: TraceModel | Path | str, **wishes: Any) -> Job:
     UsageError
         If ranks, layers or width cannot be as wished.
     """
-    found = read_trace_model(model) if isinstance(model, (str, Path)) else model
-    return synthetic_job(found, JobWishes(**wishes))
+    found, like = (
+        read_trace_model(one) if isinstance(one, (str, Path)) else one for one in (model, times)
+    )
+    assert found is not None
+    return synthetic_job(found, JobWishes(times=like, **wishes))

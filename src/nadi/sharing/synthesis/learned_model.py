@@ -72,8 +72,9 @@ class Template(NamedTuple):
         float64, shape (ranks, steps): how slow each step was, as the mean normal score of its
         durations; 0 for a step like all others.
     load
-        float64, shape (ranks, steps): the sum of durations of each step, over what its tokens take
-        on average.
+        float64, shape (ranks, steps): the sum of durations of each step, over what the tokens of
+        its role take on average: ranks of a role may have unlike programs, and a new one may have
+        that of another.
     course
         float64, shape (ranks, steps, parts): how much more than the whole step each part of it is
         over what its tokens take on average; parts have equally many operations.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.errors import InputError
+from nadi.errors import InputError, UsageError
 from nadi.sharing.synthesis.back_off import count_contexts
 from nadi.sharing.synthesis.grammar import Grammar, backward_labels, num_layers, step_parts
 from nadi.sharing.synthesis.job_columns import JobColumns, columns_of_job
@@ -16,6 +16,7 @@ from nadi.sharing.synthesis.learned_model import END, FIRST_START, Role, Templat
 from nadi.sharing.synthesis.quantities import QuantityLog, contexts_of_steps
 from nadi.sharing.synthesis.storage_lives import learn_memory
 from nadi.sharing.synthesis.tokens import RankTokens, Token, Vocabulary, alike_tokens
+from nadi.systems.library import recorded_devices
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job, Trace
@@ -61,7 +62,7 @@ class _Learner:
             roles.append(Role(layers[own[0]], numbers[0], numbers[1], name))
         self.quantities.add(ranks, hidden)
         alike = alike_tokens(tokens)
-        slow = self.quantities.noise(ranks, alike)
+        slow = self.quantities.noise(ranks, alike, role)
         stated = [np.unique(one.columns.layer[one.columns.layer >= 0]) for one in ranks]
         of_job = np.unique(np.concatenate(stated)).size
         contexts = []
@@ -149,15 +150,29 @@ def learn_model(jobs: Iterable[Job | Sequence[Trace]]) -> TraceModel:
     others are known by a word for their class. Sizes and times are as they were.
 
     - Raises InputError if there is no job, or one has no operations.
+    - Raises UsageError if recordings are of different devices.
     - Raises NadiError if a recording cannot be converted to what simulators take.
     """
     learner = _Learner()
+    devices: set[str] = set()
     for job in jobs:
         traces = job.traces if isinstance(job, Job) else job
+        _note_device(devices, traces)
         learner.add(columns_of_job(job), width_of(traces[0]) if traces else 0)
     if not learner.templates:
         raise InputError("jobs", "there are none to learn from", "give at least one job")
     return learner.model()
+
+
+def _note_device(devices: set[str], traces: Sequence[Trace]) -> None:
+    """Refuse recordings of different devices, of which the times would be mixed."""
+    devices |= {name for name in (recorded_devices(traces),) if name}
+    if len(devices) > 1:
+        raise UsageError(
+            f"jobs on {' and on '.join(sorted(devices))}", "times of different devices would be "
+            "mixed in one model",
+            "learn a model of each; nadi synthesize --times takes the times of another one",
+        )  # fmt: skip
 
 
 def template_of(job: Job | Sequence[Trace]) -> Template:

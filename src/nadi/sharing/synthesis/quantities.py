@@ -16,7 +16,7 @@ import numpy as np
 
 from nadi.sharing.synthesis.grammar import step_parts
 from nadi.sharing.synthesis.learned_model import Quantities
-from nadi.sharing.synthesis.step_course import course_of_step, num_parts
+from nadi.sharing.synthesis.step_course import course_of_step, means_of_role, num_parts
 from nadi.sharing.synthesis.tokens import RankTokens
 from nadi.trace.arrays import Floats, Hashes, Ints
 from nadi.trace.schema import NODE_KINDS
@@ -68,10 +68,11 @@ class QuantityLog:
             of_job = [np.full(own.size, one, dtype=np.int64) for one in (len(ranks), hidden)]
             self._rows.append(np.stack([*of_job, *numbers], axis=1))
 
-    def noise(self, ranks: Sequence[RankTokens], alike: Ints) -> Pace:
+    def noise(self, ranks: Sequence[RankTokens], alike: Ints, role: Sequence[int]) -> Pace:
         """Learn how scores depend on context, and on the operation before.
 
         - ``alike``: As of :func:`nadi.sharing.synthesis.tokens.alike_tokens`.
+        - ``role``: Of each rank.
         """
         parts = [step_parts(rank.columns) for rank in ranks]
         token = np.concatenate([rank.token for rank in ranks])
@@ -87,7 +88,7 @@ class QuantityLog:
         left = score.copy()
         left[known] -= effect[which]
         pace = np.zeros((len(ranks), max(map(len, parts))))
-        load = np.ones_like(pace)
+        sums, expected = np.zeros_like(pace), np.zeros_like(pace)
         course = np.ones((*pace.shape, num_parts(parts)))
         computes = np.concatenate([rank.columns.kind == _COMP for rank in ranks])
         taken = np.where(computes, np.maximum(duration, 0), 0)
@@ -99,9 +100,8 @@ class QuantityLog:
                 own = own[~np.isnan(own)]
                 pace[number, step] = own.mean() if own.size else 0.0
                 left[begin + rows] -= pace[number, step]
-                expected = usual[begin + rows].sum()
-                sum_taken = taken[begin + rows].sum()
-                load[number, step] = sum_taken / expected if expected else 1.0
+                expected[number, step] = usual[begin + rows].sum()
+                sums[number, step] = taken[begin + rows].sum()
                 course[number, step] = course_of_step(
                     taken[begin + rows], usual[begin + rows], course.shape[2]
                 )
@@ -109,11 +109,13 @@ class QuantityLog:
             both = ~np.isnan(own[1:]) & ~np.isnan(own[:-1])
             product = (own[1:] * own[:-1])[both].sum()
             self._moments.append((float(product), float((own[1:][both] ** 2).sum())))
-            for learned in (pace, load, course):  # a rank of fewer steps
+            for learned in (pace, sums, expected, course):  # a rank of fewer steps
                 learned[number, len(steps) :] = learned[number, : len(steps)].mean(axis=0)
             begin += own.size
         total = float((score[known] ** 2).mean()) if known.any() else 0.0
         share = float((left[known] ** 2).mean()) / total if total else 1.0
+        like = means_of_role(expected, np.array(role))
+        load = np.divide(sums, like, out=np.ones_like(like), where=like > 0)
         return Pace(pace, load, course, share)
 
     def table(self) -> Quantities:
@@ -133,7 +135,7 @@ class QuantityLog:
             token=token[first], ranks=rows[first, 0], hidden=rows[first, 1],
             flops=sizes[..., 0].copy(),
             bytes=sizes[..., 1].copy(), comm_bytes=sizes[..., 2].copy(),
-            shape=sizes[..., 3:].copy(), duration=_quantiles(first, rows[:, 2]),
+            shape=sizes[..., 3:].copy(), duration=means_of_quantiles(first, rows[:, 2]),
             context=context, effect=effect,
             memory=max(product / square, 0.0) if square else 0.0,
         )  # fmt: skip
@@ -230,10 +232,13 @@ def _variants(first: Ints, values: Ints) -> Ints:
     return np.asarray(values[order[first[:, None] + place]], dtype=np.int64)
 
 
-def _quantiles(first: Ints, duration: Ints) -> Floats:
+def means_of_quantiles(first: Ints, duration: Ints) -> Floats:
     """Return means of the durations between shares of each entry, which are ascending in it.
 
     Means keep the sum, which quantiles of a long tail do not.
+
+    - ``first``: int64, shape (entries,): where the durations of each begin.
+    - Returns: float64 ns, shape (entries, quantiles); -1 for entries that state none.
     """
     size = np.diff(np.append(first, duration.size))
     passed = np.append(0.0, np.cumsum(np.maximum(duration, 0), dtype=np.float64))

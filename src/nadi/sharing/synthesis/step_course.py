@@ -57,21 +57,32 @@ def course_of_step(taken: Ints, usual: Floats, parts: int) -> Floats:
     return np.divide(own, expected * whole, out=np.ones(parts), where=known)
 
 
-def step_parts_of(sizes: Ints, load: Floats, course: Floats, usual: Floats) -> StepParts:
+def means_of_role(values: Floats, role: Ints) -> Floats:
+    """Return the mean of each step over the ranks of its role; float64, shape (ranks, steps)."""
+    found = np.empty_like(values)
+    for one in np.unique(role).tolist():
+        found[role == one] = values[role == one].mean(axis=0)
+    return found
+
+
+def step_parts_of(
+    sizes: Ints, load: Floats, course: Floats, usual: Floats, role: Ints
+) -> StepParts:
     """Return the parts of a job, and what each shall take.
 
     - ``sizes``: int64, shape (ranks * steps,): operations of each step.
-    - ``load``: float64, shape (ranks * steps,): the sum of each step, over what it takes on
-      average.
+    - ``load``: float64, shape (ranks, steps): the sum of each step, over what those of its role
+      take on average.
     - ``course``: float64, shape (ranks * steps, parts): as of :func:`course_of_step`.
     - ``usual``: float64, shape (operations,): what each takes on average; 0 for communication.
+    - ``role``: int64, shape (ranks,).
     """
     steps, parts = course.shape
     part = np.concatenate([_part(size, parts) + at * parts for at, size in enumerate(sizes)])
     expected = np.bincount(part, weights=usual, minlength=steps * parts).reshape(steps, parts)
     bent = expected * course
     whole = bent.sum(axis=1)
-    total = load * expected.sum(axis=1)
+    total = (load * means_of_role(expected.sum(axis=1).reshape(load.shape), role)).ravel()
     factor = np.divide(total, whole, out=np.ones(steps), where=whole > 0)
     return StepParts(part, (bent * factor[:, None]).reshape(-1))
 

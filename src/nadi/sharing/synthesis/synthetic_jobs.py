@@ -32,6 +32,7 @@ from nadi.sharing.synthesis.drawn_quantities import (
     drawn_steps,
     quantities_at,
     sizes_of_job,
+    with_times_of,
 )
 from nadi.sharing.synthesis.grammar import Repeat
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
@@ -151,18 +152,12 @@ _MOST = 2
 
 
 class ProgramDraws:
-    """Draws the steps of ranks.
+    """Draws the steps of ranks."""
 
-    Parameters
-    ----------
-    temperature
-        As of :class:`nadi.sharing.synthesis.back_off.BackOff`.
-    """
-
-    def __init__(self, model: TraceModel, temperature: float) -> None:
+    def __init__(self, model: TraceModel) -> None:
         self._model = model
         self._left = 0  # operations that a step may still get
-        self._sequences = BackOff(model.counts, temperature)
+        self._sequences = BackOff(model.counts)
 
     def steps(
         self, role: Role, num_steps: int, layers: int, random: np.random.Generator
@@ -205,7 +200,7 @@ class ProgramDraws:
         found: list[int] = []
         while len(found) <= _MOST * self._model.longest and self._left > 0:
             options = self._sequences.next(history, random)
-            if found and options[0] == END:
+            if not options or (found and options[0] == END):
                 break
             drawn = next((one for one in options if one != END and -1 - one < below), END)
             if drawn == END:
@@ -251,8 +246,9 @@ class JobWishes(NamedTuple):
         How many ranks, layers of the model and steps it has, and its width.
     seed
         Equal seeds give equal jobs.
-    temperature
-        1 for operations as often after others as learned, less for the usual, more for the rare.
+    times
+        A model of other jobs, such as of another machine: operations take as long as those of the
+        same name in a job of it.
     """
 
     ranks: int = 0
@@ -260,7 +256,7 @@ class JobWishes(NamedTuple):
     steps: int = 0
     hidden: int = 0
     seed: int = 0
-    temperature: float = 1.0
+    times: TraceModel | None = None
 
 
 class _TokenTable(NamedTuple):
@@ -319,6 +315,9 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     width = wishes.hidden or template.hidden
     size = JobSize(layout.num_ranks, template.num_ranks, width)
     known = sizes_of_job(quantities_at(model.quantities, len(model.tokens), size), random)
+    if wishes.times is not None:
+        like = synthetic_columns(wishes.times, JobWishes(seed=wishes.seed))
+        known = with_times_of(known, model.tokens, like)
     programs = _programs(model, template, wishes, random)
     maker = _Maker(model.tokens, table, layout, known, {})
     learned = [layout.learned_rank(rank) for rank in range(layout.num_ranks)]
@@ -347,7 +346,8 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     means = (known.duration * np.diff(EDGES)).sum(axis=1)
     usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)[token]
     sizes = np.array([one.size for own in steps for one in own])
-    parts = step_parts_of(sizes, loads.ravel(), courses.reshape(sizes.size, -1), usual)
+    role = np.array([template.role[like] for like in learned])
+    parts = step_parts_of(sizes, loads, courses.reshape(sizes.size, -1), usual, role)
     durations = on_course(draw_durations(token, noise, known, random), token, usual, parts)
     of_rank = np.split(durations, np.cumsum([one.size for one in tokens])[:-1])
     made = made_at(model.templates, template, (width, layout.num_ranks, wishes.layers))
@@ -370,11 +370,6 @@ def _check(wishes: JobWishes) -> None:
         value = getattr(wishes, name)
         if value < 0:
             raise UsageError(Parameter(name, value), "it is negative", "give 0 or more")
-    if not 0 <= wishes.temperature <= 1000:
-        raise UsageError(
-            Parameter("temperature", wishes.temperature), "it is not between 0 and 1000",
-            "give 1 for what was learned",
-        )  # fmt: skip
 
 
 def _check_size(wishes: JobWishes, template: Template) -> None:
@@ -407,7 +402,7 @@ def _programs(
     model: TraceModel, template: Template, wishes: JobWishes, random: np.random.Generator
 ) -> list[list[Ints]]:
     """Draw the steps of each learned rank; of many in a role, a few in turn."""
-    draws = ProgramDraws(model, wishes.temperature)
+    draws = ProgramDraws(model)
     found: list[list[Ints]] = [[] for _ in template.role]
     for number, role in enumerate(template.roles):
         layers = role.layers
