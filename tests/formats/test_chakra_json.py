@@ -160,7 +160,8 @@ def test_the_feeders_json_is_read() -> None:
     ]  # fmt: skip
 
 
-DEEP = '{"globalMetadata": {}, "nodes": [{"id": "1", "x": ' + "[" * 5000 + "]" * 5000 + "}]}"
+NESTED = "[" * 1_000_000 + "]" * 1_000_000
+DEEP = '{"globalMetadata": {}, "nodes": [{"id": "1", "x": ' + NESTED + "}]}"
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ class _Download(io.RawIOBase):
         try:
             self._answer = opener.open(self._address, timeout=_SILENT)
         except urllib.error.HTTPError as error:
+            error.close()  # it holds the connection
             if error.code == _MISSING:
                 raise FileNotFoundError(self._address) from None
             reason = str(error.msg).partition("\n")[0]
@@ -257,7 +258,7 @@ class _Download(io.RawIOBase):
         return int(count)
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and hasattr(self, "_answer"):  # else no server answered
             self._answer.close()
         super().close()
 
