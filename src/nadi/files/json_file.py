@@ -247,7 +247,7 @@ class Texts:
     def series(self) -> pl.Series:
         """Return the texts as a series, in which each distinct text is stored once."""
         once = pl.Series(self.unique, dtype=pl.String)
-        return once.gather(self.codes.astype(np.uint32))
+        return once[self.codes]
 
     def numbers(self, number_of: Callable[[str], int]) -> Ints:
         """Return the number of each row's text, with one lookup per distinct text."""

@@ -19,12 +19,12 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.graph.operand_shapes import stated_shapes
+from nadi.graph.operand_shapes import NO_SHAPES, stated_shapes
 from nadi.kernels.sequences import apart, union_of
 from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.categories import kernel_class
-from nadi.trace.rows import nearest, with_ancestors
+from nadi.trace.rows import nearest, number_rows, with_ancestors
 from nadi.trace.trace import Job, Trace
 
 PUBLISHED = (1.0, 1.189, 1.4)
@@ -250,19 +250,17 @@ def kernels_of(trace: Trace) -> pl.DataFrame:
     """
     rows = np.flatnonzero(trace.category_mask("kernel"))
     start, duration = trace.column("start")[rows], trace.column("duration")[rows]
-    talks = (trace.nodes["comm_type"].gather(rows) != "none").to_numpy()
+    talks = (trace.nodes["comm_type"][rows] != "none").to_numpy()
     device = trace.column("device")[rows]
     beside, is_shared = _beside(start, start + duration, talks, device)
-    if not beside.any():
-        rows = rows[:0]
-    kept = ~talks[: rows.size]
-    rows, keep = rows[kept], np.flatnonzero(kept)
-    frame = pl.DataFrame({
-        "node": rows, "start": start[keep],
-        "duration": duration[keep], "beside": beside[keep], "is_shared": is_shared[keep],
-        "is_coarse": np.full(rows.size, not (duration % _MICROSECOND).any()),
+    keep = np.flatnonzero(~talks & beside.any())
+    keep = keep[np.argsort(start[keep], kind="stable")]
+    return pl.DataFrame({
+        **_launched(trace, rows[keep]), **_operators(trace, rows[keep]),
+        "node": rows[keep], "duration": duration[keep], "beside": beside[keep],
+        "is_shared": is_shared[keep],
+        "is_coarse": np.full(keep.size, not (duration % _MICROSECOND).any()),
     })  # fmt: skip
-    return _with_operators(trace, frame)
 
 
 def _beside(start: Ints, end: Ints, talks: Bools, device: Ints) -> tuple[Ints, Bools]:
@@ -296,42 +294,48 @@ def beside_communication(talking: _Spans, kernels: _Spans) -> Ints:
     return union.until(end) - union.until(start)
 
 
-def _with_operators(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the launch and the operator of each kernel, and the shapes of that."""
-    node = frame["node"].to_numpy()
-    launcher, parent = launcher_rows(trace)[node], trace.column("parent")
-    stated = stated_shapes(trace, with_ancestors(launcher, parent)) if node.size else pl.DataFrame(
-        schema={"node": pl.Int64, "text": pl.String}
-    )  # fmt: skip
-    has_shapes = np.zeros(trace.nodes.height, dtype=np.bool_)
-    has_shapes[stated["node"].to_numpy()] = True
-    operator = nearest(launcher, parent, has_shapes)
+def _operators(trace: Trace, kernels: Ints) -> dict[str, pl.Series | Ints]:
+    """Return the operator of each kernel, the shapes of that, and the kernel's place in it.
+
+    - ``kernels``: int64: rows in order of start.
+    """
+    launcher, parent = launcher_rows(trace)[kernels], trace.column("parent")
+    stated = stated_shapes(trace, with_ancestors(launcher, parent)) if kernels.size else NO_SHAPES
+    which = _first_places(stated["node"].to_numpy(), trace.nodes.height)
+    operator = nearest(launcher, parent, which[:-1] >= 0)
+    number, first = number_rows([operator])
+    order = np.argsort(number, kind="stable")
+    count = np.bincount(number, minlength=first.size)
+    place = np.empty(kernels.size, dtype=np.int64)
+    place[order] = np.arange(kernels.size) - np.repeat(np.cumsum(count) - count, count)
     names = trace.nodes["name"][np.maximum(operator, 0)].cast(pl.String)
-    named = pl.when(pl.col("of") >= 0).then(pl.col("operator"))
-    return (
-        frame.with_columns(operator=names, of=pl.Series(operator))
-        .with_columns(operator=named)
-        .join(_launched(trace, node), on="node", how="left", maintain_order="left")
-        .join(
-            stated.unique("node", keep="first").rename({"node": "of", "text": "shapes"}),
-            on="of", how="left", maintain_order="left",
-        )
-        .sort("start", maintain_order=True)
-        .with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64).over("of"))
-        .with_columns(place=pl.when(pl.col("of") >= 0).then(pl.col("place")).otherwise(0))
-        .select(*_KERNEL[1:], "node", "duration", "beside", "is_shared", "is_coarse")
-    )  # fmt: skip
+    return {
+        "operator": _texts_at(names, np.where(operator >= 0, np.arange(kernels.size), -1)),
+        "shapes": _texts_at(stated["text"], which[operator]),
+        "place": np.where(operator >= 0, place, 0),
+    }
 
 
-def _launched(trace: Trace, kernels: Ints) -> pl.DataFrame:
+def _launched(trace: Trace, kernels: Ints) -> dict[str, pl.Series]:
     """Return the grid and the block with which each kernel was launched."""
     attributes = trace.attributes
     rows = attributes.rows_named("args")
     rows = rows[np.isin(attributes.node[rows], kernels)]
     texts = attributes.texts(rows)
-    sides = {
-        name: texts.str.extract(_GRID.format(name)).str.replace_all(r"\s", "")
+    which = _first_places(attributes.node[rows].astype(np.int64), trace.nodes.height)[kernels]
+    return {
+        name: _texts_at(texts.str.extract(_GRID.format(name)), which).str.replace_all(r"\s", "")
         for name in ("grid", "block")
     }
-    node = attributes.node[rows].astype(np.int64)
-    return pl.DataFrame({"node": node, **sides}).unique("node", keep="first")
+
+
+def _first_places(nodes: Ints, num_nodes: int) -> Ints:
+    """Return the first place of each node among some, or -1; the last is for no node."""
+    place = np.full(num_nodes + 1, -1, dtype=np.int64)
+    place[nodes[::-1]] = np.arange(nodes.size)[::-1]
+    return place
+
+
+def _texts_at(texts: pl.Series, places: Ints) -> pl.Series:
+    """Return the text at each place; null at -1."""
+    return pl.concat([texts, pl.Series([None], dtype=pl.String)])[places]

@@ -15,6 +15,9 @@ from nadi.trace.trace import Trace
 Shapes = dict[str, frozenset[str]]
 """Of each operator, all that is stated of the shapes of its operands, as text."""
 
+NO_SHAPES = pl.DataFrame(schema={"node": pl.Int64, "text": pl.String})
+"""What :func:`stated_shapes` returns of a trace that states none."""
+
 _STATED = "inputs.shapes"
 _IN_ARGUMENTS = r'"Input Dims"\s*:\s*(\[[^"]*\])'
 
@@ -35,8 +38,10 @@ def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
     stated, args = (rows[wanted[attributes.node[rows]]] for rows in (stated, args))
     texts = [attributes.texts(stated), attributes.texts(args).str.extract(_IN_ARGUMENTS)]
     node = attributes.node[np.append(stated, args)].astype(np.int64)
-    found = pl.DataFrame({"node": node, "text": pl.concat(texts).str.replace_all(r"\s", "")})
-    return found.drop_nulls().sort("node", maintain_order=True)
+    text = pl.concat(texts).str.replace_all(r"\s", "")
+    known = np.flatnonzero(text.is_not_null().to_numpy())
+    known = known[np.argsort(node[known], kind="stable")]
+    return pl.DataFrame({"node": node[known], "text": text[known]})
 
 
 def shapes_in(graph: EventGraph, window: Window, traces: Iterable[int] | None = None) -> Shapes:

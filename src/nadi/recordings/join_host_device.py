@@ -279,16 +279,14 @@ def _joined(
     """
     timed = _linked_nodes(host, device, match, log)
     untimed = _unmatched_host_nodes(host, match, log)
-    nodes = pl.concat([untimed, timed.drop("host_row")])
-    host_row = np.concatenate([_unmatched_rows(host, match), timed["host_row"].to_numpy()])
+    nodes = pl.concat([untimed, timed], rechunk=True)
+    host_row = np.concatenate([_unmatched_rows(host, match), match.host_row])
     row_of_host = _row_of_host(host, host_row)
     row_of_event = untimed.height + np.arange(device.nodes.height)
     trace = Trace(
         nodes=nodes,
         deps=DEPS.empty(),
-        groups=pl.concat([device.groups, host.groups]).unique(
-            "name", keep="first", maintain_order=True
-        ),
+        groups=_groups_of(device, host),
         issues=log.table(),
         provenance=Provenance(__version__, host.provenance.sources + device.provenance.sources),
         rank=device.rank,
@@ -300,6 +298,13 @@ def _joined(
         ),
     )
     return trace, host_row, row_of_host, row_of_event
+
+
+def _groups_of(device: Trace, host: Trace) -> pl.DataFrame:
+    if set(host.groups["name"]) <= set(device.groups["name"]):
+        return device.groups
+    both = pl.concat([device.groups, host.groups])
+    return both.unique("name", keep="first", maintain_order=True)
 
 
 def _tensor_deps(host: Trace, row_of_host: Ints, trace: Trace) -> tuple[pl.DataFrame, IssueLog]:
@@ -386,7 +391,7 @@ def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl
         "link.device-only", "info", int((expected & ~is_host).sum()),
         "host operations of the device trace match no operation of the host trace",
     )  # fmt: skip
-    return device.nodes.with_columns(id=ids, host_row=match.host_row)
+    return NODES.changed(device.nodes, id=ids)
 
 
 def _unmatched_rows(host: Trace, match: Match) -> Ints:
@@ -398,7 +403,7 @@ def _unmatched_rows(host: Trace, match: Match) -> Ints:
 def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
     nodes = host.nodes[_unmatched_rows(host, match)]
     log.add(
-        "link.host-only", "info", nodes.filter(pl.col("kind") != "METADATA").height,
+        "link.host-only", "info", int((nodes["kind"] != "METADATA").sum()),
         "operations of the host trace match no operation of the device trace",
         "they are kept without a start and duration",
     )  # fmt: skip
@@ -435,7 +440,7 @@ def _with_dependencies(
     exclusive[nesting.rows] = nesting.exclusive
     exclusive[on_device] = trace.column("duration")[on_device]
     columns, groups = communication(trace, host, host_row, parent, launcher, log)
-    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **columns)
+    nodes = NODES.changed(trace.nodes, parent=parent, exclusive=exclusive, **columns)
     return Trace(
         nodes=nodes,
         deps=pl.concat([deps, group_order(nodes, groups)]),

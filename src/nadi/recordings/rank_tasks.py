@@ -155,10 +155,12 @@ def without_files(trace: Trace, task: RankTask) -> Trace:
     """Return a linked trace without bytes of its files; its attributes are read again if needed."""
     made = trace.provenance
     sources = tuple(Source(one.path, one.format, one.size, one.hash) for one in made.sources)
-    return replace(
+    stays = replace(
         trace, provenance=replace(made, sources=sources),
         given_attributes=_AttributesInFiles(task, trace.given_attributes.names),
     )  # fmt: skip
+    vars(stays)["name_codes"] = trace.name_codes  # which it has found
+    return stays
 
 
 class _AttributesInFiles(LazyAttributes):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -62,6 +62,37 @@ def operand_tables(attributes: Attributes) -> OperandTables:
     if num_unread:
         operands = operands.sort("node", "is_output", "position", "item")
     return OperandTables(operands, _tensors(tensors, texts))
+
+
+class InputLeaf(NamedTuple):
+    """An input of a node: one tensor, scalar or empty list, as ``schema.OPERANDS`` has them."""
+
+    item: int
+    type: str
+    bytes: int  # of a tensor, else -1
+    value: str
+
+
+def input_leaves(attributes: Attributes) -> Iterator[tuple[int, int, InputLeaf]]:
+    """Iterate over node, position and input of few nodes; tables of them take longer.
+
+    As in :func:`operand_tables`, but for texts that cannot be parsed.
+    """
+    text, start, length = _spans(attributes)
+    sets = np.flatnonzero(length.any(axis=1))
+    leaves, tensors, names, _ = _read(text, start[sets], length[sets])
+    texts = _texts(text, names)
+    size = int(leaves.size[0])
+    of_set = sets[leaves.set[:size]]
+    kept = np.flatnonzero((of_set % 2 == 0) & (leaves.position[:size] >= 0))
+    types, values = leaves.type[kept], leaves.value[kept]
+    type_of = [*_apply(_unescaped, texts, types), UNREADABLE]
+    value_of = [*_apply(_scalar, texts, values), ""]
+    numbers = tensors.numbers[: int(tensors.size[0])]
+    sizes = np.append(numbers[:, 3] * numbers[:, 4], -1)[leaves.tensor[kept]]
+    columns = (of_set[kept] // 2, leaves.position[kept], leaves.item[kept], types, sizes, values)
+    for node, position, item, kind, num_bytes, value in np.stack(columns, axis=1).tolist():
+        yield node, position, InputLeaf(item, type_of[kind], num_bytes, value_of[value])
 
 
 class TensorUses(NamedTuple):
@@ -278,7 +309,7 @@ def _apply(function: Callable[[str], str], texts: list[str], numbers: Ints32) ->
 def _chosen(numbers: Ints32, texts: list[str], otherwise: str) -> pl.Series:
     """Return the text of each number; ``otherwise`` for -1."""
     rows = np.where(numbers < 0, len(texts), numbers).astype(np.uint32)
-    return pl.Series([*texts, otherwise], dtype=pl.String).gather(rows)
+    return pl.Series([*texts, otherwise], dtype=pl.String)[rows]
 
 
 def _scalar(text: str) -> str:
@@ -339,7 +370,7 @@ def _lists(items: Ints, first: Ints, length: Ints32) -> pl.Series:
         parts.append(part)
         order[rows] = np.arange(done, done + rows.size)
         done += rows.size
-    return pl.concat(parts).gather(order)
+    return pl.concat(parts)[order]
 
 
 _CPP = {dtype.torch: dtype.cpp[0] for dtype in DTYPES}

@@ -225,7 +225,7 @@ def _nodes(found: _Found, kept: Bools | None, base: int) -> tuple[pl.DataFrame, 
         "id": np.arange(new_row.size),
         "is_cpu": ~np.isin(category, _ON_DEVICE),
         "kind": comm_kind("none"),
-        "category": pl.Series(CATEGORIES, dtype=NODES.dtypes["category"]).gather(category),
+        "category": NODES.coded("category", category),
     }
     numbers = columns.pop("name").take_ordered(new_row).astype(np.int32)
     values["name"] = Texts(numbers, tuple(found.numbers)).series()

@@ -80,6 +80,7 @@ MERGED = "kineto.merged-ranks"
 
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
+_KINDS = tuple(map(comm_kind, COMM_TYPES))
 _DEVICE_CODES = [_CODE[c] for c in ON_DEVICE]
 _WORK_CODES = [_CODE[c] for c in DEVICE_WORK]
 _MAX_TID = 2**62
@@ -87,6 +88,7 @@ _INTEGER_ARGS = ("rf_id", "external_id", "sequence", "bytes")
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
 _KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event", CAT: "cat"}
 _QUOTE = ord('"')
+_WORTH_THREADS = 1 << 16  # nodes
 _LATER = "of later steps"
 
 _BARE_LIST = re.compile(rb'\s*\[\s*\{.*?"ph"\s*:\s*"[A-Za-z]"', re.DOTALL)
@@ -411,16 +413,13 @@ def _columns(nodes: Nodes, base: int, order: Ints, groups: pl.DataFrame) -> dict
         "comm_type": comm_type,
         **comm,
     })  # fmt: skip
-    kinds = pl.Series([comm_kind(name) for name in COMM_TYPES], dtype=NODES.dtypes["kind"])
-    categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
-    comm_types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
     return {
         **columns,
         "id": np.arange(order.size),
         "name": Texts(columns["name"], names.unique).series(),
-        "kind": kinds.gather(columns["comm_type"]),
-        "category": categories.gather(columns["category"].astype(np.uint32)),
-        "comm_type": comm_types.gather(columns["comm_type"]),
+        "kind": NODES.coded("kind", columns["comm_type"], _KINDS),
+        "category": NODES.coded("category", columns["category"]),
+        "comm_type": NODES.coded("comm_type", columns["comm_type"]),
     }
 
 
@@ -428,6 +427,8 @@ def _in_order(order: Ints, columns: dict[str, npt.NDArray[Any]]) -> dict[str, np
     """Return columns with their rows in another order."""
     if (order[1:] > order[:-1]).all():  # it is theirs
         return columns
+    if order.size < _WORTH_THREADS:
+        return {name: column[order] for name, column in columns.items()}
     with ThreadPoolExecutor(2) as executor:  # numpy holds no lock meanwhile
         taken = executor.map(lambda column: column[order], columns.values())
         return dict(zip(columns, taken, strict=True))
@@ -567,4 +568,6 @@ def identity_rows(nodes: Nodes) -> Ints:
 def _groups_table(distributed: _Distributed) -> pl.DataFrame:
     groups = distributed.pg_config
     columns = group_columns(groups, distributed.world_size)
-    return GROUPS.build(len(groups), columns).unique("name", keep="first", maintain_order=True)
+    table = GROUPS.build(len(groups), columns)
+    is_repeated = len(set(columns["name"])) < len(groups)
+    return table.unique("name", keep="first", maintain_order=True) if is_repeated else table

@@ -46,6 +46,7 @@ _USER_SCOPE = 7  # of PyTorch's RecordScope
 _STRUCTURE = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
+_KINDS = (*(comm_kind(name) for name in COMM_TYPES), "COMP", "METADATA")
 _DEVICE_CODES = [_CODE[c] for c in ON_DEVICE]
 _TIMESTAMPS = ("pid", "start_ts", "finish_ts")
 _TEXTS = ("schema", "time")
@@ -224,12 +225,9 @@ def _columns(nodes: HostNodes, names: Texts, rows: _Rows) -> dict[str, Any]:
     on_device = np.isin(category, _DEVICE_CODES)
     names = Texts(names.codes[order], names.unique)
     comm_type = _comm_types(names, category, bool((nodes.column("start") >= 0).any()))
-    kinds = [*(comm_kind(name) for name in COMM_TYPES), "COMP", "METADATA"]
     kind = np.where(on_device, comm_type, len(COMM_TYPES))
     kind[rows.is_structure[order]] = len(COMM_TYPES) + 1
     rf_id, duration = nodes.column("rf_id")[order], nodes.column("duration")[order]
-    categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
-    comm_types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
     comm_bytes = np.full(order.size, -1, dtype=np.int64)
     for row in np.flatnonzero(comm_type != _COMM["none"]).tolist():
         sizes = tensor_bytes(_values(nodes, int(order[row])))
@@ -237,8 +235,8 @@ def _columns(nodes: HostNodes, names: Texts, rows: _Rows) -> dict[str, Any]:
     return {
         "id": nodes.column("id")[order],
         "name": names.series(),
-        "kind": pl.Series(kinds, dtype=NODES.dtypes["kind"]).gather(kind.astype(np.uint32)),
-        "category": categories.gather(category.astype(np.uint32)),
+        "kind": NODES.coded("kind", kind, _KINDS),
+        "category": NODES.coded("category", category),
         "start": nodes.column("start")[order],
         "duration": duration,
         "exclusive": np.minimum(nodes.column("exclusive")[order], duration),
@@ -247,7 +245,7 @@ def _columns(nodes: HostNodes, names: Texts, rows: _Rows) -> dict[str, Any]:
         "is_cpu": ~on_device,
         "rf_id": np.where(rf_id > 0, rf_id, -1),
         "sequence": nodes.column("sequence")[order],
-        "comm_type": comm_types.gather(comm_type.astype(np.uint32)),
+        "comm_type": NODES.coded("comm_type", comm_type),
         "comm_bytes": comm_bytes,
     }
 

@@ -39,7 +39,7 @@ from nadi.files.pytorch.host_nodes import tensor_bytes
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import Attributes
 from nadi.trace.collectives import FROM_ROOT, TO_ROOT
-from nadi.trace.operands import operand_tables
+from nadi.trace.operands import InputLeaf, input_leaves
 from nadi.trace.operations import ITEMSIZE, MAX_BYTES
 from nadi.trace.schema import COMM_TYPES, GROUPS, NODES
 from nadi.trace.trace import Trace
@@ -64,14 +64,7 @@ _MAX_SIZE = 2**17  # ranks of a group, as for the groups of a file
 _FLAGS = {"1": 1, "true": 1, "0": 0, "false": 0}
 
 
-class _Leaf(NamedTuple):
-    item: int
-    type: str
-    bytes: int  # of a tensor, else -1
-    value: str
-
-
-_Arguments = dict[int, list[_Leaf]]  # by position
+_Arguments = dict[int, list[InputLeaf]]  # by position
 
 
 @dataclass
@@ -115,22 +108,39 @@ def param_comms(rows: Ints, attributes: Attributes, init_rows: Sequence[int] = (
 
         O(attributes + rows), some 50 us a row.
     """
+    return pl.DataFrame(
+        _records(rows, attributes, init_rows), schema=dict(PARAM_COMMS), orient="row"
+    )
+
+
+class _Record(NamedTuple):
+    """A row of :func:`param_comms`."""
+
+    node: int
+    collective: str
+    comm_type: str
+    comm_bytes: int
+    group: str
+    group_size: int
+    ranks: list[int]
+    group_rank: int
+    src: int
+    dst: int
+    tag: int
+    is_async: int
+
+
+def _records(rows: Ints, attributes: Attributes, init_rows: Sequence[int]) -> list[_Record]:
     looked_at = np.isin(attributes.node, np.concatenate([rows, np.array(init_rows, dtype=int)]))
     found = _arguments(attributes.filtered(looked_at))
-    groups = _groups(found.get(int(row), {}) for row in init_rows)
-    records = [_record(int(row), found.get(int(row), {}), attributes, groups) for row in rows]
-    return pl.DataFrame(records, schema=dict(PARAM_COMMS), orient="row")
+    groups = _groups(found.get(row, {}) for row in init_rows)
+    return [_record(row, found.get(row, {}), attributes, groups) for row in rows.tolist()]
 
 
 def _arguments(attributes: Attributes) -> dict[int, _Arguments]:
     """Return the inputs of each node."""
-    tables = operand_tables(attributes)
-    sizes = (tables.tensors["elements"] * tables.tensors["itemsize"]).to_list()
-    inputs = tables.operands.filter(~pl.col("is_output") & (pl.col("position") >= 0))
     found: dict[int, _Arguments] = {}
-    columns = ("node", "position", "item", "type", "tensor", "value")
-    for node, position, item, type_name, tensor, value in inputs.select(columns).iter_rows():
-        leaf = _Leaf(item, type_name, sizes[tensor] if tensor >= 0 else -1, value)
+    for node, position, leaf in input_leaves(attributes):
         found.setdefault(node, {}).setdefault(position, []).append(leaf)
     return found
 
@@ -160,9 +170,7 @@ def _group_texts(text: str) -> list[dict[str, Any]]:
     return [g for g in found if isinstance(g, dict)] if isinstance(found, list) else []
 
 
-def _record(
-    row: int, arguments: _Arguments, attributes: Attributes, groups: _Groups
-) -> tuple[Any, ...]:
+def _record(row: int, arguments: _Arguments, attributes: Attributes, groups: _Groups) -> _Record:
     stated = _stated(row, attributes)
     name_at = max(
         (at for at, leaves in arguments.items() if leaves[0][:2] == (-1, "String")), default=-1
@@ -170,7 +178,7 @@ def _record(
     collective = str(stated.get("collective_name") or _value(arguments, name_at))
     comm_type = comm_type_of_text(collective)
     if comm_type == "none":
-        return row, collective, comm_type, -1, "", -1, [], -1, -1, -1, -1, -1
+        return _Record(row, collective, comm_type, -1, "", -1, [], -1, -1, -1, -1, -1)
     start, stride, size, is_async = _members(stated, arguments, name_at)
     group = str(stated.get("pg_name", "")) or _group_name(arguments, name_at, groups)
     ranks = groups.ranks.get(group, [])
@@ -181,7 +189,7 @@ def _record(
     rank = _integer(_value(arguments, name_at - 1)) if name_at > 0 else -1
     src, dst = _ends(collective, comm_type, ranks[rank] if 0 <= rank < len(ranks) else -1)
     sent = _bytes(stated, arguments)
-    return (
+    return _Record(
         row, collective, comm_type, sent, group, size if size >= 0 else len(ranks) or -1, ranks,
         rank, src, dst, -1, is_async,
     )  # fmt: skip
@@ -275,56 +283,51 @@ def with_param_comms(trace: Trace) -> Trace:
     if not is_record.any():
         return trace
     is_init = (trace.nodes["name"] == GROUP_INIT).to_numpy()
-    records = param_comms(
-        np.flatnonzero(is_record), trace.attributes, np.flatnonzero(is_init).tolist()
-    )
-    records = records.filter(pl.col("comm_type") != "none")
+    records = [
+        one
+        for one in _records(
+            np.flatnonzero(is_record), trace.attributes, np.flatnonzero(is_init).tolist()
+        )
+        if one.comm_type != "none"
+    ]
     groups = _with_groups(trace.groups, records)
     number = {name: row for row, name in enumerate(groups["name"])}
-    rows = records["node"].to_numpy()
+    rows = np.array([one.node for one in records], dtype=np.int64)
     parent = trace.column("parent")
     is_recorded = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last: no parent
     is_recorded[rows] = True
     others = np.append(parent[rows], np.flatnonzero(is_recorded[parent]))
     others = others[others >= 0]
-    comm_type = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.uint32)
+    comm_type = trace.nodes["comm_type"].to_physical().to_numpy().copy()
     comm_bytes = trace.column("comm_bytes").copy()
     comm_type[others], comm_bytes[others] = COMM_TYPES.index("none"), -1
-    comm_type[rows] = records["comm_type"].to_physical().to_numpy()
-    comm_bytes[rows] = records["comm_bytes"].to_numpy()
+    comm_type[rows] = [COMM_TYPES.index(one.comm_type) for one in records]
     columns = {"comm_bytes": comm_bytes}
     for name in ("src", "dst", "tag", "is_async", "group"):
         columns[name] = trace.column(name).copy()
-    for name in ("src", "dst", "tag", "is_async"):
-        columns[name][rows] = records[name].to_numpy()
-    columns["group"][rows] = [number.get(name, -1) for name in records["group"]]
-    types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"]).gather(comm_type)
-    nodes = trace.nodes.with_columns(comm_type=types, **columns)
+    for name in ("comm_bytes", "src", "dst", "tag", "is_async"):
+        columns[name][rows] = [getattr(one, name) for one in records]
+    columns["group"][rows] = [number.get(one.group, -1) for one in records]
+    types = NODES.coded("comm_type", comm_type)
+    nodes = NODES.changed(trace.nodes, comm_type=types, **columns)
     return replace(trace, nodes=nodes, groups=groups)
 
 
-def _with_groups(groups: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
+def _with_groups(groups: pl.DataFrame, records: Sequence[_Record]) -> pl.DataFrame:
     """Add the groups that only communications name, with their stated members."""
-    found = (
-        records.filter(pl.col("group") != "")
-        .sort(pl.col("ranks").list.len(), descending=True, maintain_order=True)
-        .unique("group", keep="first", maintain_order=True)
-        .join(groups, left_on="group", right_on="name", how="anti")
-        .sort("node")
-    )
-    columns = {"name": found["group"], "ranks": found["ranks"].list.sort()}
-    return pl.concat([groups, GROUPS.build(found.height, columns)])
+    known = {"", *groups["name"]}
+    longest: dict[str, _Record] = {}
+    for one in sorted(records, key=lambda one: -len(one.ranks)):
+        if one.group not in known:
+            longest.setdefault(one.group, one)
+    if not longest:
+        return groups
+    found = sorted(longest.values(), key=lambda one: one.node)
+    columns = {"name": [one.group for one in found], "ranks": [sorted(one.ranks) for one in found]}
+    return pl.concat([groups, GROUPS.build(len(found), columns)])
 
 
-C10D_CALLS: Mapping[str, pl.DataType] = {
-    "node": pl.Int64(),
-    "bytes": pl.Int64(),
-    "src": pl.Int64(),
-    "dst": pl.Int64(),
-    "root": pl.Int64(),
-    "tag": pl.Int64(),
-    "is_async": pl.Int64(),
-}
+C10D_CALLS = ("bytes", "src", "dst", "root", "tag", "is_async")
 _SCHEMA = re.compile(r"^[\w:.]+\((.*)\) ->")
 # how the arguments are called that say something; the names changed over time
 _MEANING = {
@@ -334,22 +337,24 @@ _MEANING = {
 _MAX_RANK = 2**31
 
 
-def c10d_calls(rows: Ints, attributes: Attributes) -> pl.DataFrame:
+def c10d_calls(rows: Ints, attributes: Attributes) -> dict[str, Ints]:
     """Read the arguments of ``c10d`` calls.
 
     - ``rows``: int64: rows of nodes whose names begin with ``c10d::``.
     - ``attributes``: The trace's; only those of ``rows`` are read.
-    - Returns: Columns as in :data:`C10D_CALLS`, one row per row of ``rows``, in their order; -1 if
-      a call does not state a value. ``bytes`` is the size of the tensors sent: only of the
+    - Returns: Columns as in :data:`C10D_CALLS`, int64, shape of ``rows``, in their order; -1 if a
+      call does not state a value. ``bytes`` is the size of the tensors sent: only of the
       arguments named input, if there are any. O(attributes + rows).
     """
     attributes = attributes.filtered(np.isin(attributes.node, rows))
-    records = []
+    calls = []
     for row in rows.tolist():
         stated = attributes.of(row)
-        records.append({"node": row, **_call(stated.get("inputs.values"), stated.get("op_schema"))})
-    missing = [pl.col(name).fill_null(-1) for name in C10D_CALLS]
-    return pl.DataFrame(records, schema=dict(C10D_CALLS)).with_columns(missing)
+        calls.append(_call(stated.get("inputs.values"), stated.get("op_schema")))
+    return {
+        name: np.array([call.get(name, -1) for call in calls], dtype=np.int64)
+        for name in C10D_CALLS
+    }
 
 
 @cache

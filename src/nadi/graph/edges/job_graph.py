@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import polars as pl
 
 from nadi.errors import NadiError, check_kind, checked
 from nadi.forks import refuse_in_fork
@@ -116,7 +115,7 @@ def waiting_edges(
     return edges, [launched, returned, taken_over, loaded]
 
 
-def device_edges(rank: RankOps) -> Edges:
+def device_edges(rank: RankOps, deps: TraceDeps) -> Edges:
     """Return the edges from start to end of device work.
 
     A kernel may begin before the one before it on its stream has ended, and wait for that end while
@@ -127,7 +126,7 @@ def device_edges(rank: RankOps) -> Edges:
     is_comm = (rank.trace.nodes["comm_type"] != "none").to_numpy()[row]
     kind = np.where(is_comm, EdgeKind.COMMUNICATION, EdgeKind.KERNEL)
     duration = rank.trace.column("duration")[row]
-    before, early, own = _begun_early(rank)
+    before, early, own = _begun_early(rank, deps)
     if not early.size:
         return make_edges(2 * op, 2 * op + 1, duration, kind, op)
     rest = np.full(rank.rows.size, -1, dtype=np.int64)
@@ -140,11 +139,10 @@ def device_edges(rank: RankOps) -> Edges:
     )))  # fmt: skip
 
 
-def _begun_early(rank: RankOps) -> tuple[Ints, Ints, Ints]:
+def _begun_early(rank: RankOps, deps: TraceDeps) -> tuple[Ints, Ints, Ints]:
     """Return kernels before, kernels that begin before their end, and the time after it; ns."""
     trace = rank.trace
-    pairs = trace.deps.filter(pl.col("kind") == "stream").select("src", "dst")
-    src, dst = (pairs[name].to_numpy() for name in ("src", "dst"))
+    src, dst = deps.of("stream")
     computes = trace.category_mask("kernel") & (trace.nodes["comm_type"] == "none").to_numpy()
     before, begun, end_before = rank.times(src)
     op, start, end = rank.times(dst)
@@ -307,7 +305,7 @@ def rank_part(trace: Trace, overheads: Overheads | None = None) -> RankPart:
     typical = overheads_of(deps) if overheads is None else overheads
     rank = rank_ops(trace, 0, 0)
     waits, limits = waiting_edges(rank, deps, typical)
-    return RankPart(rank.rows, rank.parent, rank.chain, waits, limits, device_edges(rank))
+    return RankPart(rank.rows, rank.parent, rank.chain, waits, limits, device_edges(rank, deps))
 
 
 def graph_of_parts(job: Job, parts: Iterable[RankPart]) -> EventGraph:

@@ -15,7 +15,8 @@ import polars as pl
 from nadi.recordings.dependencies.device_calls import host_work
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
-from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS
+from nadi.trace.rows import number_rows
+from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS, NODE_KINDS
 from nadi.trace.trace import Trace
 
 _PAIRWISE = [COMM_TYPES.index("send"), COMM_TYPES.index("recv")]
@@ -123,7 +124,7 @@ def _by_thread(thread: Ints, num_groups: int) -> Ints:
 
 
 PAIRWISE = ("COMM_SEND", "COMM_RECV")
-_KINDS = (*PAIRWISE, "COMM_COLL")
+_KINDS = [NODE_KINDS.index(kind) for kind in (*PAIRWISE, "COMM_COLL")]
 
 
 def communication_rows(nodes: pl.DataFrame) -> Ints:
@@ -137,11 +138,11 @@ def communication_rows(nodes: pl.DataFrame) -> Ints:
 
     - Returns int64, shape (communications,): Rows, those of gloo first. O(nodes).
     """
-    rows = np.flatnonzero((nodes["kind"].is_in(_KINDS) & (nodes["start"] >= 0)).to_numpy())
-    chosen = nodes[rows]
-    start, rf_id = chosen["start"].to_numpy(), chosen["rf_id"].to_numpy()
-    on_device = ~chosen["is_cpu"].to_numpy()
-    asked = np.where(on_device, chosen["correlation"].to_numpy(), rf_id)
+    of_kind = nodes["kind"].to_physical().to_numpy()
+    rows = np.flatnonzero(np.isin(of_kind, _KINDS) & (nodes["start"].to_numpy() >= 0))
+    start, asked = nodes["start"].to_numpy()[rows], nodes["rf_id"].to_numpy()[rows]
+    on_device = ~nodes["is_cpu"].to_numpy()[rows]
+    asked = np.where(on_device, nodes["correlation"].to_numpy()[rows], asked)
     for place, none in ((on_device, 0), (~on_device, -1)):
         if (asked[place] <= none).any():
             asked[place] = 0
@@ -158,24 +159,25 @@ def group_order(nodes: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
       does not record the group. O(nodes).
     """
     rows = communication_rows(nodes)
-    chosen = nodes[rows].select("group", "is_cpu", "kind", "src", "dst")
-    pairwise = chosen["kind"].is_in(PAIRWISE)
-    ends = [pl.when(pairwise).then(end).otherwise(-1) for end in ("src", "dst")]
+    group, src, dst = (nodes[name].to_numpy()[rows] for name in ("group", "src", "dst"))
+    on_host = nodes["is_cpu"].to_numpy()[rows]
+    kind = nodes["kind"].to_physical().to_numpy()[rows].astype(np.int64)
+    pairwise = np.isin(kind, _KINDS[: len(PAIRWISE)])
     # sends and receives with an unknown peer have no known order
-    known = (chosen["group"] >= 0) & ~(pairwise & ((chosen["src"] < 0) | (chosen["dst"] < 0)))
-    pairs = (
-        chosen.with_columns(*ends, row=rows)
-        .filter(known)
-        .with_columns(before=pl.col("row").shift(1).over("group", "is_cpu", "kind", "src", "dst"))
-        .drop_nulls("before")
-    )
+    known = np.flatnonzero((group >= 0) & ~(pairwise & ((src < 0) | (dst < 0))))
+    ends = (np.where(pairwise, end, -1) for end in (src, dst))
+    lane, _ = number_rows([one[known] for one in (group, on_host.astype(np.int64), kind, *ends)])
+    order = np.argsort(lane, kind="stable")
+    before = np.full(known.size, -1, dtype=np.int64)
+    before[order[1:]] = np.where(lane[order[1:]] == lane[order[:-1]], rows[known[order[:-1]]], -1)
+    later = before >= 0
     columns = {
-        "src": pairs["before"],
-        "dst": pairs["row"],
+        "src": before[later],
+        "dst": rows[known[later]],
         "kind": "comm",
-        "inferred": pairs["is_cpu"] & (groups.height > 1),
+        "inferred": on_host[known[later]] & (groups.height > 1),
     }
-    return DEPS.build(pairs.height, columns)
+    return DEPS.build(int(later.sum()), columns)
 
 
 _TRANSFERS = ("gloo:send", "gloo:recv")

@@ -91,8 +91,8 @@ def communication(
     kinds = trace.nodes["kind"].to_physical().to_numpy().astype(np.int64)
     kinds[rows] = _KIND_OF_CODE[types]
     completed = {name: _scattered(trace, name, rows, values) for name, values in columns.items()}
-    completed["comm_type"] = _enum("comm_type", COMM_TYPES, codes)
-    completed["kind"] = _enum("kind", NODE_KINDS, kinds)
+    completed["comm_type"] = NODES.coded("comm_type", codes)
+    completed["kind"] = NODES.coded("kind", kinds)
     return completed, groups
 
 
@@ -100,10 +100,6 @@ def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> pl.Series:
     column = trace.column(name).copy()
     column[rows] = values
     return pl.Series(name, column)
-
-
-def _enum(name: str, words: tuple[str, ...], codes: Ints) -> pl.Series:
-    return pl.Series(name, words, dtype=NODES.dtypes[name]).gather(codes.astype(np.uint32))
 
 
 class _HostColumns:
@@ -200,8 +196,8 @@ def _calls(host: Trace, host_rows: Ints) -> dict[str, Ints]:
     table = c10d_calls(known, host.attributes)
     missing = [-1] * (wanted.size - known.size)
     return {
-        name: np.concatenate([missing, table[name].to_numpy()]).astype(np.int64)[at]
-        for name in C10D_CALLS
+        name: np.concatenate([missing, column]).astype(np.int64)[at]
+        for name, column in table.items()
     }
 
 

@@ -75,7 +75,7 @@ def _table(found: list[tuple[str, _Pairs, bool]]) -> pl.DataFrame:
     code = np.repeat(np.array([DEP_KINDS.index(kind) for kind in kinds], dtype=np.uint32), count)
     return DEPS.build(src.size, {
         "src": src, "dst": dst, "inferred": np.repeat(inferred, count),
-        "kind": pl.Series(DEP_KINDS, dtype=DEPS.dtypes["kind"]).gather(code),
+        "kind": DEPS.coded("kind", code),
     })  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import pattern
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import DEVICE_WORK, THREAD_WORK
 from nadi.trace.trace import Trace
 
@@ -147,8 +148,8 @@ def device_calls(trace: Trace, launcher: Ints, work: StreamWork) -> DeviceCalls:
 
 def unique_pairs(src: Ints, dst: Ints) -> tuple[Ints, Ints]:
     """Return the distinct pairs, in ascending order."""
-    pairs = np.unique(np.stack([src, dst], axis=1), axis=0)
-    return pairs[:, 0].copy(), pairs[:, 1].copy()
+    _, first = number_rows((src, dst))
+    return src[first], dst[first]
 
 
 _CALLS = r"^c10d::|^_?c10d_functional(_autograd)?::wait_tensor$"

@@ -282,11 +282,10 @@ def find_tensor_deps(host: Trace, row_of_node: Ints, start: Ints, log: IssueLog)
     inferred = guessed[src] | guessed[dst]
     src, dst = row_of_node[src], row_of_node[dst]
     kept = _possible(start, src, dst, int(edges.sizes[1]), log)
-    kinds = pl.Series(TENSOR_DEPS, dtype=DEPS.dtypes["kind"])
     columns = {
         "src": src[kept],
         "dst": dst[kept],
-        "kind": kinds.gather(edges.kind[:found][kept].astype(np.uint32)),
+        "kind": DEPS.coded("kind", edges.kind[:found][kept], TENSOR_DEPS),
         "inferred": inferred[kept],
     }
     return DEPS.build(int(kept.sum()), columns)

@@ -101,7 +101,7 @@ def common_counts(left: Sequence[Ints], right: Sequence[Ints]) -> Ints:
 
 def _host_sequences(host: Trace, rows: Ints) -> list[Ints]:
     """Return the operations below each thread of the host trace, in the order of their ids."""
-    is_thread = host.nodes["name"].cast(str).str.contains(_THREAD).to_numpy()
+    is_thread = host.name_mask(_THREAD)
     # threads are nodes in the file: find the thread node above each node
     above = np.where(is_thread, np.arange(host.nodes.height), host.column("parent"))
     while ((higher := np.where(above >= 0, above[above], -1)) != above).any():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 
@@ -16,7 +14,7 @@ from nadi.trace.operands import AttributesWithOperands
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.protobuf_values import pack_list
 from nadi.trace.rows import number_rows
-from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, MATCHES, NODE_KINDS, NODES
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODE_KINDS, NODES
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
@@ -43,10 +41,10 @@ def _trace(rank: RankColumns, number: int, columns: JobColumns, world_size: int)
     receives = rank.kind == NODE_KINDS.index("COMM_RECV")
     nodes = NODES.build(rank.size, {
         "id": np.arange(rank.size),
-        "name": _words(rank.label, columns.labels, "name"),
-        "kind": _words(rank.kind, NODE_KINDS, "kind"),
-        "comm_type": _words(rank.comm_type, COMM_TYPES, "comm_type"),
-        "category": _words(rank.is_cpu.astype(np.int64), ("kernel", "operator"), "category"),
+        "name": pl.Series(columns.labels, dtype=pl.String).gather(rank.label.astype(np.uint32)),
+        "kind": NODES.coded("kind", rank.kind),
+        "comm_type": NODES.coded("comm_type", rank.comm_type),
+        "category": NODES.coded("category", rank.is_cpu, ("kernel", "operator")),
         "is_cpu": rank.is_cpu,
         "device": np.where(rank.stream >= 0, 0, -1),
         "group": place[rank.group],
@@ -67,10 +65,6 @@ def _trace(rank: RankColumns, number: int, columns: JobColumns, world_size: int)
         world_size=world_size,
         given_attributes=_given(rank, columns.device),
     )  # fmt: skip
-
-
-def _words(codes: Ints, words: Sequence[str], column: str) -> pl.Series:
-    return pl.Series(words, dtype=NODES.dtypes[column]).gather(codes.astype(np.uint32))
 
 
 def _given(rank: RankColumns, device: str) -> Attributes | LazyAttributes:

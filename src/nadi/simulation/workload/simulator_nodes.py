@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.files.chakra.et_decode import COLLECTIVES
@@ -190,22 +189,18 @@ def _nodes(
     columns = {
         "id": np.arange(own.size),
         "name": names.gather(np.where(op >= 0, op, op + len(names))),
-        "kind": _of_codes("kind", NODE_KINDS, kind),
+        "kind": NODES.coded("kind", kind),
         "start": activities.start[own] + graph.job.origin,
         "duration": activities.duration[own] * unit,
         "thread": _threads(graph, activities)[own],
-        "comm_type": _of_codes("comm_type", COMM_TYPES, comm_type),
+        "comm_type": NODES.coded("comm_type", comm_type),
         **numbers,
         **{name: _of_ops(graph, name, work) for name in ("flops", "bytes")},
         **{name: _of_ops(graph, name, op) for name in ("stream", "device")},
         "is_cpu": is_cpu,
-        "category": _of_codes("category", ("kernel", "operator"), is_cpu),
+        "category": NODES.coded("category", is_cpu, ("kernel", "operator")),
     }
     return NODES.build(own.size, columns)
-
-
-def _of_codes(column: str, words: Sequence[str], codes: npt.NDArray[Any]) -> pl.Series:
-    return pl.Series(words, dtype=NODES.dtypes[column]).gather(codes.astype(np.uint32))
 
 
 def _columns_of(part: TransferPart, groups: list[int]) -> dict[str, int]:

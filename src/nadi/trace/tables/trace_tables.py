@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import UsageError
@@ -105,12 +108,43 @@ class Table:
     def _constants(self) -> dict[tuple[str, Any], pl.Series]:
         return {}
 
+    def changed(self, frame: pl.DataFrame, **values: Any) -> pl.DataFrame:
+        """Return a frame of this table with other columns, as :meth:`build` takes them.
+
+        ``with_columns`` hands each column to a thread, which takes longer than a small column.
+        """
+        made = {
+            column.name: _series(column, frame.height, values[column.name])
+            for column in self.columns
+            if column.name in values
+        }
+        return pl.DataFrame([made.get(one.name, one) for one in frame.get_columns()])
+
+    def coded(self, name: str, codes: npt.NDArray[Any], words: tuple[str, ...] = ()) -> pl.Series:
+        """Return a column of words by their positions in ``words``.
+
+        By default positions are those in the words that the column's type lists.
+        """
+        key = name, words
+        if key not in self._words:
+            dtype = self.dtypes[name]
+            listed = words or dtype.categories  # type: ignore[union-attr]
+            self._words[key] = pl.Series(name, listed, dtype=dtype)
+        return self._words[key][codes.astype(np.uint32, copy=False)]
+
+    @cached_property
+    def _words(self) -> dict[tuple[str, tuple[str, ...]], pl.Series]:
+        return {}
+
     def compact(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the same frame, whose columns of missing values alone take no memory."""
         missing = {
             column.name: column.missing
-            for column in self.columns
-            if column.missing is not None and (frame[column.name] == column.missing).all()
+            for column, values in zip(self.columns, frame.get_columns(), strict=True)
+            if column.missing is not None
+            and values.len()
+            and values.item(0) == column.missing
+            and (values == column.missing).all()
         }
         return self.build(frame.height, {**frame.to_dict(), **missing})
 
@@ -123,12 +157,22 @@ class Table:
         return pl.DataFrame(schema=self.dtypes)
 
     def check(self, frame: pl.DataFrame) -> None:
-        """Raise ValueError unless ``frame`` has exactly the declared columns and no nulls."""
+        """Raise ValueError unless ``frame`` has exactly the declared columns and no nulls.
+
+        A frame is checked once: traces that differ in one table share the others.
+        """
+        if self._checked.get(id(frame)) is frame:
+            return
         if frame.columns != list(self.dtypes) or frame.dtypes != self._instances:
             raise ValueError(f"table {self.name}: expected {self.dtypes}, got {dict(frame.schema)}")
         for series in frame.get_columns():
             if nulls := series.null_count():
                 raise ValueError(f"table {self.name}: {nulls} nulls in column {series.name!r}")
+        self._checked[id(frame)] = frame
+
+    @cached_property
+    def _checked(self) -> WeakValueDictionary[int, pl.DataFrame]:
+        return WeakValueDictionary()
 
     @cached_property
     def _instances(self) -> list[pl.DataType]:
