@@ -199,6 +199,12 @@ class EventGraph:
         """
         if ops is None and nameless is None:
             return self._all_names
+        if "_all_names" in vars(self):
+            which, known = self._all_names
+            which = which.copy() if ops is None else which[ops]
+            if nameless is not None:
+                which[nameless] = 0
+            return which, known
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
         number = {"": 0}
         for trace, mine, rows in self._by_trace(ops):
@@ -378,7 +384,11 @@ class EventGraph:
         """
         kept = np.ones(self.num_edges, dtype=np.bool_)
         kept[edges] = False
-        made = self.with_edges(Edges(*(column[kept] for column in self.edges)))
+        # those that are left are in the same order, and so are vertices
+        made = self._with(
+            in_ptr=np.append(0, np.cumsum(kept))[self.in_ptr], in_src=self.in_src[kept],
+            weight=self.weight[kept], edge_op=self.edge_op[kept], edge_kind=self.edge_kind[kept],
+        )  # fmt: skip
         delay = np.empty(made.num_vertices, dtype=np.int64)
         unexplained_times(made.in_ptr, made.in_src, made.weight, made.time, delay)
         return made._with(delay=delay)

@@ -116,7 +116,7 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
     hub, op, source = graph.destinations[last], graph.edge_op[last], graph.in_src[last]
     causes = [_cause(replay, int(vertex), begin) for vertex in source]
     collectives = pl.DataFrame({
-        "name": graph.op_names.gather(op),
+        "name": graph.names(op),
         "rank": _rank_of(replay, op),
         "row": graph.op_row[op],
         "time": time[source],
@@ -179,6 +179,6 @@ def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
     ops = graph.edge_op[bound[of_kind]]
     if not (ops >= 0).any():
         return PATH_KINDS[heaviest], ""
-    names, which = np.unique(graph.op_names.gather(ops[ops >= 0]).to_numpy(), return_inverse=True)
+    names, which = np.unique(graph.names(ops[ops >= 0]).to_numpy(), return_inverse=True)
     weights = np.bincount(which, weights=spent[of_kind][ops >= 0])
     return PATH_KINDS[heaviest], str(names[int(np.argmax(weights))])

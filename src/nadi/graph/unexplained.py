@@ -246,7 +246,7 @@ class Explained:
         return pl.DataFrame({
             "rank": np.where(is_op, ranks[graph.op_trace[op]], -1),
             "node": np.where(is_op, graph.op_row[op], -1),
-            "name": graph.op_names.gather(op).set(pl.Series(~is_op), ""),
+            "name": graph.names(op, ~is_op),
             "moment": np.where(vertices % 2 == 1, "end", "start").tolist(),
             "time": graph.time[vertices],
             "delay": graph.delay[vertices],

@@ -369,17 +369,17 @@ def _serving(graph: EventGraph) -> list[tuple[int, int, ServingStep]]:
     The k-th of each rank is step k, as ranks of an engine run the same steps. Later parts of a
     model that is replayed in several graphs belong to the step of the first.
     """
-    names = graph.op_names
-    told = {name: step for name in names.unique().to_list() if (step := serving_step(name))}
+    which, names = graph.name_codes()
+    told = {name: step for name in names if (step := serving_step(name))}
     if not told:
         return []
-    is_mark = names.is_in(pl.Series(list(told), dtype=pl.String).implode()).to_numpy()
+    is_mark = np.array([name in told for name in names])[which]
     is_mark &= (graph.gather("category") == "annotation").to_numpy()
     ops = np.flatnonzero(is_mark)
     around = graph.op_parent[ops]
     ops = ops[nearest(around, graph.op_parent, is_mark) < 0]
     ops = ops[np.lexsort((graph.time[2 * ops], graph.op_trace[ops]))]
-    rank, texts = graph.op_trace[ops], names.gather(ops).to_list()
+    rank, texts = graph.op_trace[ops], [names[code] for code in which[ops].tolist()]
     is_later = np.array([told[text].part > 1 for text in texts])
     number = np.cumsum(~is_later)
     number -= number[np.searchsorted(rank, rank)]
@@ -564,9 +564,8 @@ def _may_end(graph: EventGraph) -> Bools:
 
 
 def _candidates(graph: EventGraph) -> list[tuple[int, str]]:
-    names = graph.op_names
-    at = names.str.starts_with("ProfilerStep#").arg_true()
-    return list(zip(at.to_list(), names.gather(at).to_list(), strict=True))
+    at = np.flatnonzero(graph.named("^ProfilerStep#"))
+    return list(zip(at.tolist(), graph.names(at).to_list(), strict=True))
 
 
 def _distinct(values: Ints) -> Ints:

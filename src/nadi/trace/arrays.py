@@ -46,7 +46,7 @@ def text_codes(texts: pl.Series) -> Ints:
 
 def counted_texts(texts: pl.Series) -> dict[str, int]:
     """Return how often each text occurs, the most frequent first, then by name. O(texts)."""
-    counts = texts.cast(pl.String).alias("text").value_counts()
+    counts = texts.alias("text").value_counts().cast({"text": pl.String})
     return dict(counts.sort("count", "text", descending=[True, False]).iter_rows())
 
 

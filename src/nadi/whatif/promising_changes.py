@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import UsageError, checked
+from nadi.files.files import free_memory
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.idle_threads import ThreadWaits, thread_waits
@@ -97,6 +98,7 @@ def best_changes(
     list of TriedChange
         The largest gain first. O(vertices + edges) for each change tried.
     """
+    free_memory()  # a changed graph may take as much memory as the graph
     gains = []
     for change, about in _candidates(graph, path, late, mark):
         try:
@@ -105,7 +107,7 @@ def best_changes(
             continue
         if answer.gain_ns >= max(LEAST_GAIN * answer.measured_ns, 1):
             gains.append((answer.gain_ns, change, about))
-        del answer  # a changed graph may take as much memory as the graph
+        del answer
     return [
         _with_interval(what_if(graph, change, window=window), about)
         for _, change, about in _leading(gains, most, keeps_balance=late is not None)
@@ -153,18 +155,18 @@ def _candidates(
         yield Graphed(Selection(name=_expression(mark, ()))), mark
     by_operation = path.by_operation()
     work = by_operation.filter(pl.col("kind").is_in(["host op", "kernel"]) & (pl.col("name") != ""))
-    calls = graph.gather("category").is_in(["runtime", "driver"])
-    called = graph.op_names.filter(calls).unique()  # their time is overhead
-    work = work.filter(~pl.col("name").is_in(called.implode()))
+    calls = graph.gather("category").is_in(["runtime", "driver"]).to_numpy()
+    which, texts = graph.name_codes()
+    called = [texts[code] for code in np.unique(which[calls]).tolist()]  # their time is overhead
+    work = work.filter(~pl.col("name").is_in(called))
     names = work["name"].head(_MOST_NAMES).to_list()
     between = by_operation.filter(
         (pl.col("kind") == "host gap") & (pl.col("time") >= _WORTH_CAPTURING * path.length)
         & ~pl.col("name").str.contains(f"^$|{_NO_PLACE}|^{_SAMPLED}") & (pl.col("name") != mark)
     )  # fmt: skip
     names += [name for name in between["name"] if name not in names]
-    others = graph.op_names.unique().to_list() if names else []
     for name in names:
-        yield Scale(Selection(name=_expression(name, others)), _HALF), name
+        yield Scale(Selection(name=_expression(name, texts)), _HALF), name
     yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
 
 
@@ -195,14 +197,16 @@ def _faster_threads(graph: EventGraph, path: CriticalPath) -> Iterator[tuple[Cha
     on_host = path.segments.filter(pl.col("kind") == "host op")
     times = on_host.group_by("rank", "thread").agg(time=(pl.col("end") - pl.col("start")).sum())
     several = len(graph.job.ranks) > 1
-    for rank in graph.job.ranks:
-        own = times.filter(rank=rank).sort("time", "thread", descending=[True, False])
-        for thread, time in own.select("thread", "time").rows()[1:2]:
-            if time >= _WORTH_CAPTURING * path.length:
-                ranks = (rank,) if several else ()
-                of_rank = f" of rank {rank}" if several else ""
-                selection = Selection(ranks=ranks, threads=(thread,), kinds=("host",))
-                yield Scale(selection, _HALF), f"thread {thread}{of_rank}"
+    times = times.sort("rank", "time", "thread", descending=[False, True, False])
+    second = times.group_by("rank", maintain_order=True).agg(pl.all().slice(1, 1)).explode(
+        "thread", "time", empty_as_null=False
+    )  # fmt: skip
+    for rank, thread, time in second.rows():
+        if time >= _WORTH_CAPTURING * path.length:
+            ranks = (rank,) if several else ()
+            of_rank = f" of rank {rank}" if several else ""
+            selection = Selection(ranks=ranks, threads=(thread,), kinds=("host",))
+            yield Scale(selection, _HALF), f"thread {thread}{of_rank}"
 
 
 def _leading_class(kernels: pl.DataFrame) -> Iterator[tuple[Change, str]]:

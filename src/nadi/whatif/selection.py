@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
@@ -235,16 +234,18 @@ def _of_kind(graph: EventGraph, kind: str) -> Bools:
 
 def _named(graph: EventGraph, expression: str) -> Bools:
     pattern = _compiled(expression)
-    names = graph.op_names
-    unique = names.unique().to_list()
-    chosen = [name for name in unique if pattern.search(name)]
-    if not chosen:
+    which, names = graph.name_codes()
+    occurs = (np.bincount(which, minlength=len(names)) > 0).tolist()
+    unique = [name for name, does in zip(names, occurs, strict=True) if does]
+    chosen = np.array([pattern.search(name) is not None for name in names])
+    if not chosen[which].any():
         raise UsageError(
             repr(expression),
             f"matches none of the {format_count(len(unique))} operation names",
             _suggest(expression, unique),
         )
-    return names.is_in(pl.Series(chosen, dtype=pl.String).implode()).to_numpy()
+    found: Bools = chosen[which]
+    return found
 
 
 def _compiled(expression: str) -> re.Pattern[str]:

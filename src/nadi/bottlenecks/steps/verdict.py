@@ -153,10 +153,9 @@ def leading_range(
 
 
 def _ranges(graph: EventGraph) -> Bools:
-    names = graph.op_names
     found = (graph.gather("category") == "annotation").to_numpy()
-    found |= names.str.starts_with(_MODULE).to_numpy()
-    is_range: Bools = found & ~names.str.starts_with(MARK).to_numpy() & ~graph.communicates
+    found |= graph.named(f"^{_MODULE}")
+    is_range: Bools = found & ~graph.named(f"^{MARK}") & ~graph.communicates
     return is_range
 
 
