@@ -338,3 +338,14 @@ def test_a_search_finds_instances_of_two_kinds() -> None:
     assert found.best is not None
     assert found.best.values == {"tp": 2, "replicas": 1, "prefill_replicas": 1, "prefill_tp": 4}
     assert found.best.devices == 6 == max(one.devices for one in found.points)
+
+
+@pytest.mark.parametrize(("name", "own"), [("deepseek-v3", 3), ("qwen3-30b-a3b", 0)])
+def test_ranks_add_up_what_experts_of_a_token_gave_together(name: str, own: int) -> None:
+    """Two all-reduces of the tokens in each layer, however many experts a token has."""
+    model, system = nadi.models.load_language_model(name), nadi.load_system("hgx-h200")
+    tokens = np.array([64, 1000])
+    found = wire_seconds(model, system, nadi.models.ParallelPlan(tp=4), tokens)
+    whole = (2 * model.layers + 1) * tokens * model.hidden * 2
+    assert found[0] == pytest.approx(whole * 2 * 3 / 4 / 450e9)
+    assert model.layer_kinds.count(model.layer_kinds[0]) == (own or model.layers)

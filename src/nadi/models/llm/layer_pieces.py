@@ -403,6 +403,9 @@ class _Maker:
         yield _of_experts(up, local, plan)
         yield active._replace(ways=(into[1],))
         yield _of_experts(down, local, plan)
+        if shared and plan.inference and not plan.sequence_parallel:
+            # engines add up what a token's experts gave before ranks add up their parts of it
+            here = _same(Layout.PARTIAL)
         yield Piece("mlp.from_experts", None, ways=(here, back))
 
 
