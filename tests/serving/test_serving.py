@@ -154,7 +154,10 @@ def test_what_a_server_reads_says_where_it_is_wrong(tmp_path: Path) -> None:
      ({"rate": 1, "tiers": ("dram",)}, "no such tier"), ({"rate": 1, "drafts": 2}, "chance"),
      ({"rate": 1, "input": 2, "prefix": 3}, "prompts have 2"), ({"rate": -1}, "rate"),
      ({"rate": 1, "model": "llama3-405b"}, "leave no room"),
-     ({"rate": 1, "blocks": 3}, "has room for 48")],
+     ({"rate": 1, "blocks": 3}, "has room for 48"), ({"rate": 1, "link": 5e9}, "only read"),
+     ({"rate": 1, "tiers": ("a=1GB@1GB/s:x",)}, "no number"),
+     ({"rate": 1, "prefill_replicas": 1, "prefill_ep": 2}, "prefill_replicas=1: ep"),
+     ({"rate": 1, "prefill_replicas": 1, "prefill_tp": 2, "measured": "a"}, "of one kind")],
 )  # fmt: skip
 def test_what_cannot_be_served_is_refused(setup: dict[str, Any], what: str) -> None:
     given_setup = dict(setup)

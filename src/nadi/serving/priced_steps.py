@@ -114,7 +114,11 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
     instance = _instance(model, system, setup, links)
     reads, reading = setup.of_prefill, instance
     if reads.degrees != setup.degrees:
-        reading = _instance(model, system, reads, links)
+        try:
+            reading = _instance(model, system, reads, links)
+        except UsageError as error:
+            who = Parameter("prefill_replicas", setup.prefill_replicas)
+            raise UsageError([who, f": {error.where}"], error.what, error.remedy) from None
     kinds = tuple(
         InstanceKind(
             basis.blocks, kind.pp,
@@ -297,6 +301,8 @@ def _stated(text: str, system: System, setup: ServerSetup) -> MemoryTier:
     try:
         size = parse_bytes(capacity) if capacity else 0
         speed = parse_rate(rate) / 1e9 if rate else 0.0
+        if sharing and not sharing.isdecimal():
+            raise ValueError(f"{sharing!r} is no number of instances")
         many = int(sharing or 0)
     except ValueError as error:
         raise UsageError(

@@ -158,11 +158,11 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 Parameter("drafts", self.drafts), "without a chance that guesses are right",
                 ["give ", Parameter("acceptance"), ", such as 0.7"],
             )  # fmt: skip
-        for name in ("tp", "pp", "ep", "attention_dp"):
-            own = getattr(self, f"prefill_{name}")
+        for name in ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "link"):
+            own = getattr(self, name)
             if own and not self.prefill_replicas:
                 raise UsageError(
-                    Parameter(f"prefill_{name}", own), "no instances only read prompts",
+                    Parameter(name, own), "no instances only read prompts",
                     ["give ", Parameter("prefill_replicas")],
                 )  # fmt: skip
         if self.measured and self.of_prefill.degrees != self.degrees:
