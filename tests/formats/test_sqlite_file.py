@@ -13,7 +13,8 @@ import pytest
 
 from nadi.errors import FormatError
 from nadi.files.files import RawFile
-from nadi.files.sqlite_file import MISSING, SqliteFile
+from nadi.files.read_columns import MISSING
+from nadi.files.sqlite_file import SqliteFile
 
 NUMBERS = (0, 1, -1, 127, -128, 2**15, -(2**23), 2**31, -(2**47) - 1, 2**63 - 1, -(2**63) + 1)
 
@@ -64,7 +65,7 @@ def test_rows_are_those_that_sqlite_reads(page: int) -> None:
     assert [texts.unique[code] if code >= 0 else None for code in texts.codes] == [
         row[3] if type(row[3]) is str else None for row in there
     ]
-    assert opened.read("absent", ["key"]).size == 0
+    assert opened.read("absent", ["key"]).height == 0
 
 
 def test_damaged_pages_are_refused_or_read_but_nothing_breaks() -> None:

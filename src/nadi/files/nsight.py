@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -13,13 +13,19 @@ import polars as pl
 from nadi.errors import FormatError
 from nadi.files.files import RawFile
 from nadi.files.json_file import Texts
-from nadi.files.kineto.foreign_events import ForeignEvents, JsonTexts, are_usable, kineto_content
+from nadi.files.kineto.foreign_events import (
+    ForeignEvents,
+    JsonTexts,
+    are_usable,
+    kineto_content,
+    number_lists,
+)
 from nadi.files.kineto.kineto_trace import MERGED, decode_events
-from nadi.files.sqlite_file import MAGIC, MISSING, SqliteFile, Table
+from nadi.files.read_columns import MISSING, ReadColumns
+from nadi.files.sqlite_file import MAGIC, SqliteFile
 from nadi.files.timeline.timeline_values import number_texts
 from nadi.trace.arrays import Ints, Ints32
 from nadi.trace.issues import IssueLog
-from nadi.trace.rows import number_rows
 from nadi.trace.trace import Trace
 
 _THREAD = 0xFFFFFF
@@ -93,7 +99,7 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     """
     export = _Export(SqliteFile(raw), raw.name)
     base = export.database.read("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])
-    (start,) = base.numbers("utcEpochNs")[:1] if base.size else (0,)
+    (start,) = base.numbers("utcEpochNs")[:1] if base.height else (0,)
     content = kineto_content(export.events(), raw, int(start) if 0 <= start < 2**62 else 0)
     export.add_issues()
     return content, export.log
@@ -141,7 +147,7 @@ class _Export:
             {"bytes": copied.numbers("bytes")},
         )  # fmt: skip
         yield self.on_device(
-            _MEMSET, _same("Memset (Device)", filled.size), "gpu_memset",
+            _MEMSET, _same("Memset (Device)", filled.height), "gpu_memset",
             {"bytes": filled.numbers("bytes")},
         )  # fmt: skip
         yield self.syncs()
@@ -157,7 +163,7 @@ class _Export:
         read = self.tables[table]
         start, end = read.numbers("start"), read.numbers("end")
         duration = np.where((end != MISSING) & (start >= 0), end - start, -1)
-        rows = np.arange(read.size) if rows is None else rows
+        rows = np.arange(read.height) if rows is None else rows
         rows = rows[are_usable(
             start[rows], duration[rows], f"rows of {table}", "nsight", self.log
         )]  # fmt: skip
@@ -180,7 +186,7 @@ class _Export:
         """Return the number of processes, -1 for none."""
         return np.where(pid < 0, -1, np.searchsorted(self.processes, pid))
 
-    def correlation(self, read: Table, pid: Ints) -> Ints:
+    def correlation(self, read: ReadColumns, pid: Ints) -> Ints:
         """Return the correlation ids of rows, which are those of a process; -1 for none."""
         number = read.numbers("correlationId")
         is_known = (number != MISSING) & (pid >= 0)
@@ -200,7 +206,7 @@ class _Export:
             **args,
         }  # fmt: skip
         place = {"pid": device, "tid": stream}
-        return self.made(table, name, _same(category, read.size), place, told)
+        return self.made(table, name, _same(category, read.height), place, told)
 
     def calls(self) -> ForeignEvents:
         """Return the calls of CUDA's runtime and driver, by their names without a version."""
@@ -220,7 +226,7 @@ class _Export:
         return self.on_device(
             _KERNEL, self.named(read.numbers("demangledName"), read.numbers("shortName")),
             "kernel",
-            {**{part: _lists([read.numbers(part + axis) for axis in "XYZ"])
+            {**{part: number_lists([np.maximum(read.numbers(part + axis), 0) for axis in "XYZ"])
                 for part in ("grid", "block")},
              "registers per thread": read.numbers("registersPerThread"), "shared memory": memory},
         )  # fmt: skip
@@ -273,7 +279,7 @@ class _Export:
             self.closed_ranges(read),
         )  # fmt: skip
 
-    def closed_ranges(self, read: Table) -> Ints:
+    def closed_ranges(self, read: ReadColumns) -> Ints:
         """Return the rows of ranges that begin and end on a thread; count the others."""
         kind, thread = read.numbers("eventType"), read.numbers("globalTid")
         other = read.numbers("endGlobalTid")
@@ -342,12 +348,12 @@ def _process(number: Ints) -> Ints:
     return np.where(number == MISSING, -1, number >> 24 & _THREAD)
 
 
-def _on_thread(read: Table) -> dict[str, Ints]:
+def _on_thread(read: ReadColumns) -> dict[str, Ints]:
     thread = read.numbers("globalTid")
     return {"pid": _process(thread), "tid": np.where(thread == MISSING, -1, thread & _THREAD)}
 
 
-def _contexts(read: Table) -> pl.DataFrame:
+def _contexts(read: ReadColumns) -> pl.DataFrame:
     """Return the process, the context and the device of each row, null where there is none."""
     names = {"process": "globalPid", "context": "contextId", "device": "deviceId"}
     return pl.DataFrame({key: read.numbers(name) for key, name in names.items()}).with_columns(
@@ -371,14 +377,6 @@ def _cases(values: Ints, words: Mapping[int, str], otherwise: str) -> Texts:
     """Return the words of numbers."""
     known, code = np.unique(values, return_inverse=True)
     return Texts(code.astype(np.int32), tuple(words.get(one, otherwise) for one in known.tolist()))
-
-
-def _lists(columns: Sequence[Ints]) -> JsonTexts:
-    """Return the rows of columns as lists of JSON, with 0 where there is none."""
-    code, first = number_rows(columns)
-    rows = zip(*(np.where(one[first] == MISSING, 0, one[first]).tolist() for one in columns),
-               strict=True)  # fmt: skip
-    return JsonTexts(code.astype(np.int32), tuple(f"[{x},{y},{z}]" for x, y, z in rows))
 
 
 def _distinct(texts: pl.Series, codes: Ints) -> tuple[tuple[str, ...], Ints32]:

@@ -9,55 +9,22 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files import sqlite_kernels as kernels
 from nadi.files.files import RawFile
-from nadi.files.json_file import Texts
-from nadi.kernels.strings import intern_spans
-from nadi.trace.arrays import Bytes, Ints, Ints32
+from nadi.files.read_columns import ReadColumns
+from nadi.trace.arrays import Ints
 
 MAGIC = b"SQLite format 3\0"
-MISSING = -(2**63)
-"""The value of a column of numbers in rows that have none."""
 _LOG = slice(18, 20)  # says that a log lies beside the database, which is not there in memory
 _DEEPEST = 40  # levels of pages: a page has at least two below it
 _UTF8 = 1
 _HEADER = 100
 _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
-
-
-class Table:
-    """Rows of a table of which some columns were read; columns that it lacks have no values."""
-
-    def __init__(self, text: Bytes, fields: dict[str, int], values: Ints, lengths: Ints32) -> None:
-        self._text, self._fields, self._values, self._lengths = text, fields, values, lengths
-        self.size = int(values.shape[1])
-
-    def numbers(self, name: str) -> Ints:
-        """Return the integers of a column, ``MISSING`` where there is none; int64, (rows,)."""
-        if name not in self._fields:
-            return np.full(self.size, MISSING)
-        field = self._fields[name]
-        is_integer = self._lengths[field] == kernels.INTEGER
-        return np.where(is_integer, self._values[field], MISSING)
-
-    def texts(self, name: str) -> Texts:
-        """Return the texts of a column, with code -1 where there is none."""
-        codes = np.full(self.size, -1, dtype=np.int32)
-        if name not in self._fields:
-            return Texts(codes, ())
-        at, length = self._values[self._fields[name]], self._lengths[self._fields[name]]
-        rows = np.flatnonzero(length >= 0)
-        at, length = at[rows], length[rows].astype(np.int64)
-        codes[rows], first = intern_spans(self._text, at, length)
-        spans = zip(at[first].tolist(), length[first].tolist(), strict=True)
-        return Texts(codes, tuple(
-            self._text[begin : begin + size].tobytes().decode(errors="replace")
-            for begin, size in spans
-        ))  # fmt: skip
 
 
 class SqliteFile:
@@ -90,7 +57,7 @@ class SqliteFile:
         roots, columns, row_numbers = {}, {}, {}
         try:
             with closing(sqlite3.connect(":memory:")) as database:
-                database.text_factory = lambda text: text.decode(errors="replace")
+                database.text_factory = _decoded
                 database.deserialize(bytes(content))
                 database.set_authorizer(_allows)
                 # a virtual table is a table, too, which an extension reads
@@ -130,14 +97,14 @@ class SqliteFile:
         """Return how many rows a table has; 0 if it is absent. O(pages)."""
         return self._leaves(table)[1] if table in self._roots else 0
 
-    def read(self, table: str, wanted: Sequence[str]) -> Table:
+    def read(self, table: str, wanted: Sequence[str]) -> ReadColumns:
         """Return some columns of a table, which has no rows if it is absent.
 
         - Raises FormatError if its pages are damaged. O(bytes).
         """
         if table not in self._roots:
             nothing = np.zeros((0, 0), dtype=np.int64)
-            return Table(self._text, {}, nothing, nothing.astype(np.int32))
+            return ReadColumns(self._raw, {}, nothing, nothing.astype(np.int32), _decoded)
         leaves, num_rows = self._leaves(table)
         there = self.columns[table]
         numbers = {name: field for field, name in enumerate(one for one in wanted if one in there)}
@@ -153,7 +120,8 @@ class SqliteFile:
             if needed < 0:
                 raise self._broken(f"rows of {table} are damaged")
             if needed <= room:
-                return Table(text, numbers, values, lengths)
+                raw = replace(self._raw, content=text)
+                return ReadColumns(raw, numbers, values, lengths, _decoded)
             room = needed
             text = np.concatenate([self._text, np.empty(room, dtype=np.uint8)])
 
@@ -165,3 +133,7 @@ def _allows(
     is_pragma = action == sqlite3.SQLITE_PRAGMA and table == "table_info"
     is_usual = action in _READS and inside is None
     return sqlite3.SQLITE_OK if is_pragma or is_usual else sqlite3.SQLITE_DENY
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode(errors="replace")

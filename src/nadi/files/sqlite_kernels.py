@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from nadi.files.read_columns import INTEGER, NULL, OTHER
 from nadi.kernels.jit import called, inner, kernel
 from nadi.kernels.protobuf import int64, uint64
 
-NULL, INTEGER, REAL = -3, -2, -1
-"""Instead of a length, for values that are no text."""
 _INTERIOR, _LEAF = 5, 13
 _SCHEMA_AT = 100  # the first page begins with the header of the file
 
@@ -144,7 +143,7 @@ def _read_row(
             if kind == 0:
                 lengths[field, row] = NULL
             elif kind == 7:
-                lengths[field, row] = REAL
+                lengths[field, row] = OTHER
             elif kind < 10:
                 value = kind - 8
                 if width > 0:
@@ -167,8 +166,8 @@ def read_rows(
     - ``leaves``: int64, as :func:`find_leaves` found them.
     - ``fields``: int64, shape (columns + 1,): where the number of each row goes in ``values``, then
       the values of each column; -1 where they are not wanted.
-    - ``values``, ``lengths``: int64 and int32, shape (fields, rows), filled: numbers; of texts
-      where they begin, and their bytes, which are ``INTEGER``, ``REAL`` or ``NULL`` of others.
+    - ``values``, ``lengths``: int64 and int32, shape (fields, rows), filled: as
+      :class:`nadi.files.read_columns.ReadColumns` has them.
     - Returns: -1 if a page is not as it should be; else the bytes of the room that is needed: with
       less room, rows that are larger than a page were left out. O(bytes).
     """
