@@ -50,7 +50,7 @@ _WORK = (_KERNEL, _MEMCPY, _MEMSET, _SYNC)
 _PROCESS_OF = {_NVTX: "globalTid", _RUNTIME: "globalTid", **dict.fromkeys(_WORK, "globalPid")}
 _ON_DEVICE = ("start", "end", "globalPid", "correlationId", "deviceId", "streamId", "contextId",
               "graphId", "graphNodeId")  # fmt: skip
-_READ = {
+COLUMNS = {
     _NVTX: ("start", "end", "eventType", "text", "globalTid", "endGlobalTid", "textId", "domainId"),
     _RUNTIME: ("start", "end", "globalTid", "correlationId", "eventClass", "nameId", "returnValue"),
     _KERNEL: (*_ON_DEVICE, "demangledName", "shortName", "registersPerThread",
@@ -60,6 +60,7 @@ _READ = {
     _MEMSET: (*_ON_DEVICE, "bytes"),
     _SYNC: (*_ON_DEVICE, "syncType", "eventId"),
 }  # fmt: skip
+"""The columns that are read of each table."""
 _UNREAD = {
     "GPU_METRICS": "samples of the device's counters",
     "OSRT_API": "calls of the operating system",
@@ -119,7 +120,7 @@ class _Export:
         strings = database.read("StringIds", ["id", "value"])
         self.ids, self.strings = strings.numbers("id"), strings.texts("value")
         self.order = np.argsort(self.ids, kind="stable")
-        self.tables = {table: database.read(table, columns) for table, columns in _READ.items()}
+        self.tables = {table: database.read(table, columns) for table, columns in COLUMNS.items()}
         self.processes = self.found_processes()
         self.has_operators = False
 
