@@ -22,6 +22,7 @@ from nadi.files.kineto.foreign_events import (
 )
 from nadi.files.kineto.kineto_trace import MERGED, decode_events
 from nadi.files.read_columns import MISSING, ReadColumns
+from nadi.files.remedies import NSIGHT
 from nadi.files.sqlite_file import MAGIC, SqliteFile
 from nadi.files.timeline.timeline_values import number_texts
 from nadi.trace.arrays import Ints, Ints32
@@ -90,7 +91,7 @@ def decode(raw: RawFile) -> Trace:
     - Raises FormatError if the database is broken, or is no export of Nsight Systems.
     """
     content, log = to_events(raw)
-    return decode_events(raw, content, "Nsight Systems", log)
+    return decode_events(raw, content, NSIGHT, log)
 
 
 def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:

@@ -16,6 +16,7 @@ from nadi.files.json_objects import read_columns
 from nadi.files.kineto.foreign_events import ForeignEvents, kineto_content, number_lists
 from nadi.files.kineto.kineto_trace import MERGED, decode_events
 from nadi.files.read_columns import ReadColumns
+from nadi.files.remedies import ROCPROF
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import number_rows
@@ -94,7 +95,7 @@ def decode(raw: RawFile) -> Trace:
     - Raises FormatError if the JSON is broken.
     """
     content, log = to_events(raw)
-    return decode_events(raw, content, "rocprofv3", log)
+    return decode_events(raw, content, ROCPROF, log)
 
 
 def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:

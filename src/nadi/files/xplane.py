@@ -27,6 +27,7 @@ from nadi.files.kineto.foreign_events import (
 )
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.messages import ProtobufMessages, plain_fields
+from nadi.files.remedies import XPLANE
 from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
@@ -61,7 +62,7 @@ def decode(raw: RawFile) -> Trace:
     - Raises FormatError if the file is broken, or has no plane with events.
     """
     content, log = to_events(raw)
-    return decode_events(raw, content, "XPlane", log)
+    return decode_events(raw, content, XPLANE, log)
 
 
 def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
