@@ -5,7 +5,8 @@ Usage: python benchmarks/read_foreign.py [READER...]
 Readers: nsight, rocprof, xplane, snapshot, pftrace, flight-recorder, inspector. Each reads a file
 of ../shared/data/field, or one that PyTorch wrote, whose records are repeated, one time after
 another; for recorders of NCCL, of which there is no file, dumps of several ranks. Beside each time
-is that of a library that only decodes the same bytes, and makes no trace of them.
+is its bound: that of a library that only decodes the same bytes, and makes no trace of them. Of
+protobuf, which Nadi decodes itself, it is the time that a Kineto trace of the same events takes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ import msgspec
 from _measure import SHARED, peak_memory_mb
 
 import nadi
+from nadi.files import sniff
+from nadi.files.files import read_file
 from nadi.files.flight_recorder import read_dumps
+from nadi.files.kineto import kineto_trace
+from nadi.files.nsight import COLUMNS
 from nadi.systems import read_inspector
 
 _FIELD = SHARED / "field"
@@ -212,9 +217,21 @@ def write_inspector(path: Path) -> int:
 
 
 def _rows_of(path: Path) -> None:
+    """Fetch the columns that Nadi reads of the rows."""
     with closing(sqlite3.connect(path)) as database:
-        for table in _tables(database):
-            database.execute(f"SELECT * FROM {table}").fetchall()
+        for table, wanted in COLUMNS.items():
+            there = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+            names = [name for name in wanted if name in there]
+            if names:
+                database.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
+
+
+def _as_kineto(path: Path) -> float:
+    """Give the seconds that the events of a file take once they are a Kineto trace."""
+    found = sniff(path)
+    assert found is not None
+    events = found.events_of(read_file(path))
+    return min(_seconds(lambda: kineto_trace.decode(events))[1] for _ in range(3))
 
 
 def _unpickled(path: Path) -> None:
@@ -228,32 +245,39 @@ def _lines(path: Path) -> None:
 
 
 _Work = Callable[[Path], object]
-_READERS: dict[str, tuple[str, Callable[[Path], int], _Work, str, _Work | None]] = {
-    "nsight": ("a.sqlite", write_nsight, nadi.read, "sqlite3", _rows_of),
+
+
+def _alone(decode: _Work) -> Callable[[Path], float]:
+    return lambda path: min(_seconds(lambda: decode(path))[1] for _ in range(3))
+
+
+_READERS: dict[str, tuple[str, Callable[[Path], int], _Work, str, Callable[[Path], float]]] = {
+    "nsight": ("a.sqlite", write_nsight, nadi.read, "sqlite3", _alone(_rows_of)),
     "rocprof": ("a_results.json", write_rocprof, nadi.read, "msgspec",
-                lambda path: msgspec.json.decode(path.read_bytes())),
-    "xplane": ("a.xplane.pb", write_xplane, nadi.read, "", None),
-    "snapshot": ("a.pickle", write_snapshot, nadi.read, "pickle", _unpickled),
-    "pftrace": ("a.pftrace", write_pftrace, nadi.read, "", None),
+                _alone(lambda path: msgspec.json.decode(path.read_bytes()))),
+    "xplane": ("a.xplane.pb", write_xplane, nadi.read, "as a Kineto trace", _as_kineto),
+    "snapshot": ("a.pickle", write_snapshot, nadi.read, "pickle", _alone(_unpickled)),
+    "pftrace": ("a.pftrace", write_pftrace, nadi.read, "as a Kineto trace", _as_kineto),
     "flight-recorder": ("dumps", write_recorder, lambda path: read_dumps([path]), "pickle",
-                        _unpickled),
+                        _alone(_unpickled)),
     "inspector": ("a.log", write_inspector, lambda path: read_inspector([path]),
-                  "msgspec", _lines),
+                  "msgspec", _alone(_lines)),
 }  # fmt: skip
 
 
 def _measure(reader: str, path: Path, count: int) -> None:
     """Read a file in this process, and print how that went."""
-    _, _, read, library, decode = _READERS[reader]
+    _, _, read, library, bound = _READERS[reader]
     first = _seconds(lambda: read(path))
     peak = peak_memory_mb()
     wall, busy = map(min, zip(*(_seconds(lambda: read(path)) for _ in range(3)), strict=True))
     files = path.iterdir() if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files) / 1e6
-    alone = f"; {library} alone {_seconds(lambda: decode(path))[1]:.2f} CPU s" if decode else ""
+    alone = bound(path)
     print(f"{reader}: {size:.0f} MB, {count:,} records: first {first[0]:.2f} s, best {wall:.2f} s ="
           f" {count / wall / 1e6:.2f} M records/s ({busy:.2f} CPU s ="
-          f" {count / busy / 1e6:.2f} M/s), {peak:,.0f} MB at peak{alone}",
+          f" {count / busy / 1e6:.2f} M/s), {peak:,.0f} MB at peak; bound: {library} {alone:.2f}"
+          f" CPU s = {count / alone / 1e6:.2f} M/s, {busy / alone:.1f} times that",
           flush=True)  # fmt: skip
 
 

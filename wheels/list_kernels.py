@@ -11,6 +11,7 @@ inputs need is not waited for by others.
 from __future__ import annotations
 
 import json
+import pickle
 import shlex
 import subprocess
 import sys
@@ -19,6 +20,16 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from tests.formats.foreign_files import (  # noqa: E402
+    inspector_log,
+    memory_snapshot,
+    nsight_export,
+    pftrace,
+    rocprof_object,
+    xplane,
+)
+
 DEMO = ROOT / "src" / "nadi" / "data" / "demo"
 LIST = DEMO.parents[1] / "kernels" / "known_kernels.json"
 COMMANDS = """
@@ -52,11 +63,15 @@ convert {made}/json {made}/again --to=chakra
 generate cases -o {made}/cases
 loggp {demo} --latency=2us --overhead=1us --gap=0ns --gap-per-byte=50GB/s
 """
-# engines of systems that few describe: wheels carry them, and no first run compiles them ahead
+# engines of systems that few describe, and files of other tools: wheels carry them, and no first
+# run compiles them ahead
 SELDOM = """
 simulate {demo} --system={made}/lifo.toml
 simulate {demo} --system={made}/queues.toml
 memory place {examples}/estimate/step-8b.toml --system=dgx-h100 --memory=16 --bandwidth=64
+info {made}/export.sqlite {made}/rocprof.json {made}/plane.xplane.pb {made}/torch.pftrace
+analyze memory-holders {made}/snapshot.pickle
+collective measured --measured={made}/inspector.log --system=dgx-h100
 """
 SYSTEM = DEMO.parent / "systems" / "dgx-h100.toml"
 LIFO = 'slots = "device"', 'slots = "device"\npolicy = "lifo"'
@@ -69,6 +84,14 @@ EVENTS = [
     ("X", "kernel", "gemm", 0, 7, 20.0, 30.0, {"correlation": 7, "stream": 7, "device": 0}),
     ("X", "cuda_runtime", "cudaDeviceSynchronize", 1, 1, 50.0, 30.0, {"correlation": 8}),
 ]
+FOREIGN = {
+    "export.sqlite": nsight_export(),
+    "rocprof.json": json.dumps(rocprof_object()).encode(),
+    "plane.xplane.pb": xplane(),
+    "torch.pftrace": pftrace(),
+    "snapshot.pickle": pickle.dumps(memory_snapshot(), 4),
+    "inspector.log": inspector_log(),
+}
 NAMES = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
 PROBE = """
 import json, sys
@@ -88,7 +111,7 @@ else:
     assert main(sys.argv[1:]) == 0
 found = []
 for module, name, types in jit.in_use():
-    kept = kernel_cache.find(module, kernel_cache.entry_of(module, name, types))
+    kept = kernel_cache.find_kernel(module, kernel_cache.entry_of(module, name, types))
     found.append([module, name, as_lists(types), len(kept.code)])
 sys.stdout.write("\\n" + json.dumps(found))
 """
@@ -111,6 +134,8 @@ def main() -> None:
         events = [dict(zip(NAMES, event, strict=True)) for event in EVENTS]
         device = {"schemaVersion": 1, "traceEvents": events}
         (Path(made) / "device.json").write_text(json.dumps(device))
+        for name, content in FOREIGN.items():
+            (Path(made) / name).write_bytes(content)
         for name, (old, new) in (("lifo", LIFO), ("queues", QUEUES)):
             described = SYSTEM.read_text().replace(old, new, 1)
             (Path(made) / f"{name}.toml").write_text(described)

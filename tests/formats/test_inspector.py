@@ -10,7 +10,6 @@ import pytest
 from nadi.cli import main
 from nadi.errors import FormatError
 from nadi.systems import read_inspector, read_measured_collectives
-from nadi.systems.nccl.inspector import parse_inspector
 from tests.formats.foreign_files import inspector_log
 
 
@@ -44,10 +43,11 @@ def test_bandwidths_are_those_that_the_inspector_states(tmp_path: Path) -> None:
         assert row["busbw_gb_per_s"] == pytest.approx(one["coll_busbw_gbs"])
 
 
-def test_a_broken_line_is_an_error_with_its_place() -> None:
-    content = inspector_log() + b'{"header": {"id": 1, "rank": -4, "n_ranks": 4}}\n'
-    with pytest.raises(FormatError, match="log, line 5"):
-        parse_inspector(content, "a.log")
+def test_a_broken_line_is_an_error_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(inspector_log() + b'{"header": {"id": 1, "rank": -4, "n_ranks": 4}}\n')
+    with pytest.raises(FormatError, match="log, record 5"):
+        read_inspector([path])
 
 
 def test_measured_times_are_compared_with_a_system(

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.errors import FormatError
-from nadi.files import nsight, sniff
+from nadi.files import sniff
 from nadi.recordings.job_of_files import split_ranks
 from tests.formats.foreign_files import NSIGHT_START, nsight_export, nsight_tables
 
@@ -124,23 +123,6 @@ def test_an_endless_name_of_a_column_is_no_sql(tmp_path: Path) -> None:
         {"start": 1, "end": 2, "globalPid": 0, '"x); DROP TABLE e; --"': 1}
     ]
     assert _read(tmp_path, nsight_export(tables)).nodes.height == 9
-
-
-def test_texts_without_a_key_are_not_gone_through_for_hours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nsight, "_STEPS_AT_ONCE", 10**4)
-    monkeypatch.setattr(nsight, "_LEAST_STEPS", 10**6)
-    tables = nsight_tables()
-    tables["StringIds"] += [{"id": 10 + number, "value": "a"} for number in range(400)]
-    kernel = tables["CUPTI_ACTIVITY_KIND_KERNEL"]
-    kernel += [{**kernel[0], "demangledName": 9, "shortName": 9}] * 400
-    path = tmp_path / "export.sqlite"
-    path.write_bytes(nsight_export(tables))
-    assert nadi.read(path).nodes.height > 400
-    monkeypatch.setattr(nsight, "_STEPS_PER_BYTE", 1)
-    with pytest.raises(FormatError, match="far longer than for any export"):
-        nadi.read(path)
 
 
 def test_virtual_tables_are_not_read(tmp_path: Path) -> None:

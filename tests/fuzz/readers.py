@@ -22,6 +22,7 @@ from nadi.models.networks.network_file import network_from
 from nadi.systems.nccl.inspector import parse_inspector
 from nadi.systems.nccl.measured import parse_nccl_log, parse_nccl_tests
 from nadi.systems.system_file import system_from
+from tests.formats.chakra_cases import raw_file
 from tests.fuzz.commands import COMMANDS, damaged
 
 __all__ = ["READERS", "Reader", "try_reader"]
@@ -41,7 +42,7 @@ def _settings(make: Callable[[Any, str], Any], suffix: str, content: bytes) -> A
 
 READERS: dict[str, Reader] = {
     "read-nccl-tests": Reader("measured", "all_reduce.txt", lambda c: parse_nccl_tests(c, "f")),
-    "read-inspector": Reader("inspector", "inspector.log", lambda c: parse_inspector(c, "f")),
+    "read-inspector": Reader("inspector", "inspector.log", lambda c: parse_inspector(raw_file(c))),
     "read-nccl-log": Reader("nccl-log", "nccl.log", lambda c: parse_nccl_log(c, "f")),
     "read-switches": Reader("switches", "s.txt", decode_switch_text),
     "read-packets": Reader("switch-packets", "s.pftrace", decode_perfetto_switches),

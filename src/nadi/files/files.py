@@ -375,6 +375,10 @@ def garbage_collection_paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                # all that was made is old now: the next collection, of what is young, is quick
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,21 +32,84 @@ class _Frame(msgspec.Struct, gc=False):
     line: _Number = 0
 
 
-class _Entry(msgspec.Struct, gc=False):
+class Entry(msgspec.Struct, gc=False):
+    """A collective, or a send or receive, that a rank has enqueued, as its dump states it."""
+
     profiling_name: str
+    # the process group's name, and what it is for
     process_group: tuple[str, str] = ("", "")
     pg_id: str | int = ""
     collective_seq_id: _Number = -1
     p2p_seq_id: _Number = -1
-    is_p2p: bool = False
+    is_p2p: bool = False  # whether it is a send or a receive
     input_sizes: Any = None
     input_dtypes: Any = None
-    output_sizes: Any = None
-    state: str = ""
+    state: str = ""  # scheduled, started, completed
     retired: bool = False
+    # when it was enqueued, in ns since 1970, by the clock of its host
     time_created_ns: _Number | None = None
-    timeout_ms: _Number | None = None
     frames: list[_Frame] = []
+    # whether it has completed, by its state or by what the group says of itself; set when all of
+    # the dump is known
+    is_done: bool = False
+
+    @property
+    def group(self) -> str:
+        """Name of the process group."""
+        return self.process_group[0]
+
+    @property
+    def description(self) -> str:
+        """What the process group is for."""
+        return self.process_group[1]
+
+    @property
+    def number(self) -> int:
+        """Its number in its group; sends and receives have their own count."""
+        return self.p2p_seq_id if self.is_p2p else self.collective_seq_id
+
+    @property
+    def operation(self) -> str:
+        """What it is, such as ``all_reduce``, without the library's name."""
+        return _operation(self.profiling_name)
+
+    @property
+    def sizes(self) -> str:
+        """Sizes of the inputs and their types."""
+        return f"{self.input_sizes} {self.input_dtypes}"
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether its rank gave it up."""
+        return self.retired and not self.is_done
+
+    @property
+    def peers(self) -> tuple[int, int]:
+        """Source and destination of a send or receive that states them, counted in the group."""
+        return _peers(self.profiling_name) if self.is_p2p else (-1, -1)
+
+    @property
+    def place(self) -> str:
+        """Where in the program: the innermost frame that is not PyTorch's."""
+        if not self.frames:
+            return ""
+        own = (one for one in self.frames if "/torch/" not in one.filename)
+        one = next(own, self.frames[0])
+        return f"{one.filename}:{one.line} {one.name}"
+
+
+@cache
+def _operation(name: str) -> str:
+    return _LIBRARY.sub("", name)
+
+
+@cache
+def _peers(name: str) -> tuple[int, int]:
+    found = _PEERS.match(_operation(name))
+    if found is None:
+        return -1, -1
+    own, other = int(found[2]), int(found[4])
+    return (own, other) if found[3] == "->" else (other, own)
 
 
 class _Status(msgspec.Struct):
@@ -58,32 +122,10 @@ class _Config(msgspec.Struct):
 
 
 class _File(msgspec.Struct):
-    entries: list[_Entry]
+    entries: list[Entry]
     version: str = ""
     pg_config: dict[str, _Config] = {}
     pg_status: dict[str | int, _Status] = {}
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A collective, or a send or receive, that a rank has enqueued."""
-
-    # group, description: the process group's name and what it is for
-    group: str
-    description: str
-    number: int  # of the collective in its group; of sends and receives in their own count
-    operation: str  # such as ``all_reduce``, without the library's name
-    sizes: str  # of the inputs and their types, as text
-    state: str  # as recorded: scheduled, started, completed
-    is_done: bool  # whether it has completed, by its state or by what the group says of itself
-    timed_out: bool  # whether its rank gave it up
-    # when it was enqueued, in ns since 1970, by the clock of its host; -1 if unknown
-    created_ns: int
-    is_p2p: bool  # whether it is a send or a receive
-    # source, dest: of a send or receive whose name states them: both ranks, counted in the group;
-    # else -1
-    source: int
-    dest: int
-    place: str  # where in the program, as ``file:line function``; empty if it was not recorded
 
 
 @dataclass(frozen=True)
@@ -93,7 +135,7 @@ class Dump:
     # path, rank: the file, and the rank in its name
     path: str
     rank: int
-    entries: tuple[Entry, ...]  # in the order in which they were enqueued
+    entries: list[Entry]  # in the order in which they were enqueued
     # the ranks of each group by its name, where the dump states them
     members: dict[str, tuple[int, ...]]
     # enqueued, completed: by group, the number of the latest collective; -1 if the dump does not
@@ -112,22 +154,14 @@ def read_dumps(paths: Sequence[Path | str]) -> tuple[list[Dump], list[str]]:
     """
     if not paths:
         raise UsageError("dumps", "none is given", "name a folder, or a dump of each rank")
-    dumps, ignored = [], []
-    for path in map(locate, paths):
-        if not path.is_dir():
-            dumps.append(_read(path))
-            continue
-        for file in sorted(one for one in path.iterdir() if one.is_file()):
-            head = read_head(file)
-            if not (is_pickle(head) or head.lstrip()[:1] == b"{"):
-                ignored.append(file.name)
-                continue
-            try:
-                dumps.append(_read(file))
-            except FormatError as error:
-                if _NOT_A_DUMP not in str(error):
-                    raise
-                ignored.append(file.name)
+    dumps: list[Dump] = []
+    ignored: list[str] = []
+    with garbage_collection_paused():
+        for path in map(locate, paths):
+            if path.is_dir():
+                ignored += _read_folder(path, dumps)
+            else:
+                dumps.append(_read(path))
     if not dumps:
         raise InputError(
             ", ".join(map(str, paths)), "contains no dump of PyTorch's flight recorder",
@@ -141,6 +175,23 @@ def read_dumps(paths: Sequence[Path | str]) -> tuple[list[Dump], list[str]]:
                 "give one dump for each rank, with the rank as the last number in its name",
             )  # fmt: skip
     return dumps, ignored
+
+
+def _read_folder(path: Path, dumps: list[Dump]) -> list[str]:
+    """Add the dumps in a folder; return the names of the other files."""
+    ignored = []
+    for file in sorted(one for one in path.iterdir() if one.is_file()):
+        head = read_head(file)
+        if not (is_pickle(head) or head.lstrip()[:1] == b"{"):
+            ignored.append(file.name)
+            continue
+        try:
+            dumps.append(_read(file))
+        except FormatError as error:
+            if _NOT_A_DUMP not in str(error):
+                raise
+            ignored.append(file.name)
+    return ignored
 
 
 def _read(path: Path) -> Dump:
@@ -162,11 +213,6 @@ def parse_dump(content: bytes, name: str, rank: int) -> Dump:
 
     - Raises FormatError if it is no dump, or is broken.
     """
-    with garbage_collection_paused():
-        return _parse_dump(content, name, rank)
-
-
-def _parse_dump(content: bytes, name: str, rank: int) -> Dump:
     try:
         made = read_plain(content, name) if is_pickle(content) else msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -181,54 +227,21 @@ def _parse_dump(content: bytes, name: str, rank: int) -> Dump:
     group_of_id = {str(one.pg_id): one.process_group[0] for one in file.entries}
     status = {group_of_id.get(str(key), ""): one for key, one in file.pg_status.items()}
     completed = {group: one.last_completed_collective for group, one in status.items()}
+    for one in file.entries:
+        # NCCL's watchdog retires what it gives up, too; other libraries never tell a state
+        one.is_done = (
+            one.state == "completed"
+            or (one.retired and not one.profiling_name.startswith("nccl:"))
+            or (not one.is_p2p and 0 <= one.collective_seq_id <= completed.get(one.group, -1))
+        )
     return Dump(
         path=name,
         rank=rank,
-        entries=tuple(_entry(one, completed) for one in file.entries),
+        entries=file.entries,
         members={key: ranks for key, one in file.pg_config.items() if (ranks := _ranks(one.ranks))},
         enqueued={group: one.last_enqueued_collective for group, one in status.items()},
         completed=completed,
     )
-
-
-def _entry(made: _Entry, completed: dict[str, int]) -> Entry:
-    group, description = made.process_group
-    operation = _LIBRARY.sub("", made.profiling_name)
-    peers = _PEERS.match(operation) if made.is_p2p else None
-    source, dest = -1, -1
-    if peers is not None:
-        own, other = int(peers[2]), int(peers[4])
-        source, dest = (own, other) if peers[3] == "->" else (other, own)
-    number = made.p2p_seq_id if made.is_p2p else made.collective_seq_id
-    # NCCL's watchdog retires what it gives up, too; other libraries never tell a state
-    is_done = (
-        made.state == "completed"
-        or (made.retired and not made.profiling_name.startswith("nccl:"))
-        or (not made.is_p2p and 0 <= number <= completed.get(group, -1))
-    )
-    return Entry(
-        group=group,
-        description=description,
-        number=number,
-        operation=operation,
-        sizes=f"{made.input_sizes} {made.input_dtypes}",
-        state=made.state,
-        is_done=is_done,
-        timed_out=made.retired and not is_done,
-        created_ns=-1 if made.time_created_ns is None else made.time_created_ns,
-        is_p2p=made.is_p2p,
-        source=source,
-        dest=dest,
-        place=_place(made.frames),
-    )
-
-
-def _place(frames: list[_Frame]) -> str:
-    """Return the innermost frame of the user's program."""
-    if not frames:
-        return ""
-    one = next((one for one in frames if "/torch/" not in one.filename), frames[0])
-    return f"{one.filename}:{one.line} {one.name}"
 
 
 def _ranks(stated: Any) -> tuple[int, ...]:

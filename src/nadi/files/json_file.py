@@ -245,9 +245,10 @@ class Texts:
     unique: tuple[str, ...]
 
     def series(self) -> pl.Series:
-        """Return the texts as a series, in which each distinct text is stored once."""
-        once = pl.Series(self.unique, dtype=pl.String)
-        return once[self.codes]
+        """Return the texts as a series that stores each once; null where the code is -1."""
+        once = pl.Series((*self.unique, None), dtype=pl.String)
+        codes = np.where(self.codes < 0, len(self.unique), self.codes)
+        return once.gather(codes.astype(np.uint32))
 
     def numbers(self, number_of: Callable[[str], int]) -> Ints:
         """Return the number of each row's text, with one lookup per distinct text."""

@@ -1,39 +1,44 @@
-"""Read the SQLite export of Nsight Systems, as events that are those of a Kineto trace.
-
-The database is opened in memory, and only its tables are read: no view, trigger or extension of it
-runs. SQLite itself writes the events as JSON, because Python would take longer for each of them.
-"""
+"""Read the SQLite export of Nsight Systems, as events that are those of a Kineto trace."""
 
 from __future__ import annotations
 
-import sqlite3
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing
-from itertools import chain
+from dataclasses import replace
 
+import msgspec
 import numpy as np
+import polars as pl
 
 from nadi.errors import FormatError
 from nadi.files.files import RawFile
-from nadi.files.kineto.foreign_events import within_limit
+from nadi.files.json_file import Texts
+from nadi.files.kineto.foreign_events import (
+    ForeignEvents,
+    JsonTexts,
+    are_usable,
+    kineto_content,
+    number_lists,
+)
 from nadi.files.kineto.kineto_trace import MERGED, decode_events
-from nadi.trace.arrays import Ints
+from nadi.files.read_columns import MISSING, ReadColumns
+from nadi.files.remedies import NSIGHT
+from nadi.files.sqlite_file import MAGIC, SqliteFile
+from nadi.files.timeline.timeline_values import number_texts
+from nadi.trace.arrays import Ints, Ints32
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-_MAGIC = b"SQLite format 3\0"
-_LOG = slice(18, 20)  # says that a log lies beside the database, which is not there in memory
-_STEPS_AT_ONCE = 10**6
-# SQLite's instructions: exports take about 4 for each byte. Without an index all texts are gone
-# through for each kernel, which takes hours in a file of a few megabytes.
-_STEPS_PER_BYTE, _LEAST_STEPS = 100, 10**8
-_MOST_PROCESSES = 1024
-_READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
-_ROWS_AT_ONCE = 1 << 12
 _THREAD = 0xFFFFFF
+_MOST_PROCESSES = 1024
 _UNSIGNED = 0xFFFFFFFF
 _MARK, _RANGES = 34, (59, 60)  # of NVTX_EVENTS.eventType; pushed, started
-_WORDS = ("seq", "op_id", "sizes")
+# as emit_nvtx writes an operator; "seq" only where there is one
+_OPERATOR = (
+    r"(?s)^(?<name>.*?)(?:, seq = (?<seq>\d{1,18}))?, op_id = (?<op_id>\d{1,18})(?<rest>.*)$"
+)
+_SIZES = r"(?s), sizes = (.*?)(?:, input_op_ids = .*)?$"
+_VERSION = re.compile(r"_v\d{4,5}$")
 _COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
            9: "HtoH", 10: "PtoP"}  # fmt: skip
 _SYNCS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
@@ -44,7 +49,19 @@ _RUNTIME, _KERNEL, _MEMCPY, _MEMSET, _SYNC = (
 )
 _WORK = (_KERNEL, _MEMCPY, _MEMSET, _SYNC)
 _PROCESS_OF = {_NVTX: "globalTid", _RUNTIME: "globalTid", **dict.fromkeys(_WORK, "globalPid")}
-_HEADERS = ("META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME", "StringIds")
+_ON_DEVICE = ("start", "end", "globalPid", "correlationId", "deviceId", "streamId", "contextId",
+              "graphId", "graphNodeId")  # fmt: skip
+COLUMNS = {
+    _NVTX: ("start", "end", "eventType", "text", "globalTid", "endGlobalTid", "textId", "domainId"),
+    _RUNTIME: ("start", "end", "globalTid", "correlationId", "eventClass", "nameId", "returnValue"),
+    _KERNEL: (*_ON_DEVICE, "demangledName", "shortName", "registersPerThread",
+              "staticSharedMemory", "dynamicSharedMemory",
+              *(part + axis for part in ("grid", "block") for axis in "XYZ")),
+    _MEMCPY: (*_ON_DEVICE, "copyKind", "bytes"),
+    _MEMSET: (*_ON_DEVICE, "bytes"),
+    _SYNC: (*_ON_DEVICE, "syncType", "eventId"),
+}  # fmt: skip
+"""The columns that are read of each table."""
 _UNREAD = {
     "GPU_METRICS": "samples of the device's counters",
     "OSRT_API": "calls of the operating system",
@@ -62,7 +79,7 @@ _REMEDY = "they are not read; Nsight shows them"
 
 def looks_like(head: bytes) -> bool:
     """Return whether a file begins as a SQLite database does."""
-    return head.startswith(_MAGIC)
+    return head.startswith(MAGIC)
 
 
 def decode(raw: RawFile) -> Trace:
@@ -74,329 +91,231 @@ def decode(raw: RawFile) -> Trace:
     - Raises FormatError if the database is broken, or is no export of Nsight Systems.
     """
     content, log = to_events(raw)
-    return decode_events(raw, content, "Nsight Systems", log)
+    return decode_events(raw, content, NSIGHT, log)
 
 
-def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
+def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     """Return the events as the JSON of a Kineto trace, and what the export does not hold.
 
     - Raises FormatError as :func:`decode`.
     """
-    content = bytearray(raw.content.tobytes())
-    _refuse_cut(raw.name, content)
-    content[_LOG] = b"\1\1"
-    try:
-        with closing(sqlite3.connect(":memory:")) as database:
-            database.text_factory = bytes
-            database.deserialize(bytes(content))
-            _restrict(database, max(_LEAST_STEPS, _STEPS_PER_BYTE * raw.content.size))
-            return _Export(raw, database).events()
-    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
-        what = str(error) if str(error).isprintable() else "not what SQLite expects"
-        if what == "interrupted":
-            what = "that takes far longer than for any export of its size"
-        raise FormatError(
-            raw.name, f"the database cannot be read: {what}", "export the report again"
-        ) from None
-
-
-def _refuse_cut(name: str, content: bytearray) -> None:
-    """Raise FormatError if the file is shorter than its pages: SQLite may not need the last."""
-    page = int.from_bytes(content[16:18], "big")
-    pages = int.from_bytes(content[28:32], "big")
-    size = pages * (65536 if page == 1 else page)
-    if len(content) < max(size, 100):
-        raise FormatError(
-            name, f"the database has {len(content)} bytes, but states {size}",
-            "check whether the file was cut off",
-        )  # fmt: skip
-
-
-def _restrict(database: sqlite3.Connection, most_steps: int) -> None:
-    """Let the database be read only: no views, no statement that writes, no endless one."""
-    steps = 0
-
-    def count() -> int:
-        nonlocal steps
-        steps += _STEPS_AT_ONCE
-        return int(steps > most_steps)
-
-    def allows(action: int, table: str | None, _column: str | None, _name: str | None,
-               inside: str | None) -> int:  # fmt: skip
-        pragma = action == sqlite3.SQLITE_PRAGMA and table == "table_info"
-        usual = action in _READS and inside is None
-        return sqlite3.SQLITE_OK if pragma or usual else sqlite3.SQLITE_DENY
-
-    database.execute("PRAGMA trusted_schema = 0")
-    database.execute("PRAGMA cell_size_check = 1")
-    database.set_authorizer(allows)
-    database.set_progress_handler(count, _STEPS_AT_ONCE)
+    export = _Export(SqliteFile(raw), raw.name)
+    base = export.database.read("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])
+    (start,) = base.numbers("utcEpochNs")[:1] if base.height else (0,)
+    content = kineto_content(export.events(), raw, int(start) if 0 <= start < 2**62 else 0)
+    export.add_issues()
+    return content, export.log
 
 
 class _Export:
     """The tables of an export; those without rows are absent, and columns differ by version."""
 
-    def __init__(self, raw: RawFile, database: sqlite3.Connection) -> None:
-        self.raw, self.name, self.database = raw, raw.name, database
-        # a virtual table is a table, too, which an extension reads
-        tables = database.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'"
-        )
-        found = {_decoded(row[0]) for row in tables} & {*_HEADERS, *_UNREAD, *_PROCESS_OF}
-        self.columns = {
-            table: {_decoded(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
-            for table in sorted(found)
-        }
-        self.processes = self.numbered_processes()
-
-    def events(self) -> tuple[bytes, IssueLog]:
-        """Return all events as JSON, and the issues."""
-        product = self.one("META_DATA_EXPORT", "value", "WHERE name = 'EXPORT_PRODUCT_NAME'")
-        if not isinstance(product, bytes) or b"Nsight Systems" not in product:
+    def __init__(self, database: SqliteFile, name: str) -> None:
+        self.database, self.name, self.log = database, name, IssueLog()
+        told = database.read("META_DATA_EXPORT", ["value"])
+        if not any("Nsight Systems" in text for text in told.texts("value").unique):
             raise FormatError(
-                self.name, "a SQLite database, but not an export of Nsight Systems",
+                name, "a SQLite database, but not an export of Nsight Systems",
                 "let nsys export write it, of type sqlite",
             )  # fmt: skip
-        parts = within_limit(chain(
-            self.ranges(), self.calls(), self.kernels(), self.copies(), self.syncs(),
-        ), self.raw)  # fmt: skip
-        base = self.one("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
-        base = base if isinstance(base, int) and 0 <= base < 2**62 else 0
-        head = b'{"schemaVersion":1,"baseTimeNanoseconds":%d,"traceEvents":[' % base
-        text = head + b",\n".join(parts) + b"]}"
-        if not text.isascii():
-            text = text.decode(errors="replace").encode()
-        return text, self.issues()
+        strings = database.read("StringIds", ["id", "value"])
+        self.ids, self.strings = strings.numbers("id"), strings.texts("value")
+        self.order = np.argsort(self.ids, kind="stable")
+        self.tables = {table: database.read(table, columns) for table, columns in COLUMNS.items()}
+        self.processes = self.found_processes()
+        self.has_operators = False
 
-    def one(self, table: str, column: str, where: str = "") -> object:
-        """Return a value of a table; None without one."""
-        if column not in self.columns.get(table, ()):
-            return None
-        row = self.database.execute(f"SELECT {column} FROM {table} {where} LIMIT 1").fetchone()
-        return row[0] if row else None
-
-    def numbered_processes(self) -> dict[int, int]:
-        """Return the number of each process that has work, by its id, in order of id."""
-        found: set[int] = set()
-        for table, column in _PROCESS_OF.items():
-            if table in self.columns:
-                pid = _process(self.known(table)[column])
-                rows = self.database.execute(
-                    f"SELECT DISTINCT {pid} FROM {table} AS e LIMIT {_MOST_PROCESSES + 1}"
-                )
-                found |= {row[0] for row in rows if row[0] is not None}
-        if len(found) > _MOST_PROCESSES:
+    def found_processes(self) -> Ints:
+        """Return the ids of the processes that have work; int64, ascending."""
+        ids = [_process(table.numbers(_PROCESS_OF[name])) for name, table in self.tables.items()]
+        found = pl.Series(np.concatenate(ids)).unique().sort().to_numpy()
+        found = found[found >= 0]
+        if found.size > _MOST_PROCESSES:
             raise FormatError(
                 self.name, f"more than {_MOST_PROCESSES} processes have work",
                 "export the report again",
             )  # fmt: skip
-        return {pid: number for number, pid in enumerate(sorted(found))}
+        return found
 
-    def known(self, table: str) -> _Columns:
-        """Return SQL for each column of a table."""
-        return _Columns(self.columns.get(table, set()))
+    def events(self) -> Iterator[ForeignEvents]:
+        """Return all events, a table at a time."""
+        yield self.ranges()
+        yield self.calls()
+        yield self.kernels()
+        copied, filled = self.tables[_MEMCPY], self.tables[_MEMSET]
+        names = {kind: f"Memcpy {name}" for kind, name in _COPIES.items()}
+        yield self.on_device(
+            _MEMCPY, _cases(copied.numbers("copyKind"), names, "Memcpy unknown"), "gpu_memcpy",
+            {"bytes": copied.numbers("bytes")},
+        )  # fmt: skip
+        yield self.on_device(
+            _MEMSET, _same("Memset (Device)", filled.height), "gpu_memset",
+            {"bytes": filled.numbers("bytes")},
+        )  # fmt: skip
+        yield self.syncs()
 
-    def select(
-        self, table: str, name: str, category: str, place: Mapping[str, str],
-        args: Mapping[str, str], source: str = "",
-    ) -> Iterator[bytes]:  # fmt: skip
-        """Return an event for each row of a table that has times; all values are SQL.
+    def made(
+        self, table: str, name: Texts, category: Texts, place: Mapping[str, Ints],
+        args: Mapping[str, Ints | Texts], rows: Ints | None = None,
+    ) -> ForeignEvents:  # fmt: skip
+        """Return an event for each row that has times, of all or some rows of a table.
 
-        ``place`` says where it ran; in ``category`` and ``args``, ``called`` is the name.
+        ``place`` says where it ran.
         """
-        if table not in self.columns:
-            return iter(())
-        known = self.known(table)
-        start, end = known["start"], known["end"]
-        numbers = " ".join(f"WHEN {pid} THEN {number}" for pid, number in self.processes.items())
-        pid = _process(known[_PROCESS_OF[table]])
-        number = f"CASE {pid} {numbers} END" if self.processes else "0"
-        args = {
+        read = self.tables[table]
+        start, end = read.numbers("start"), read.numbers("end")
+        duration = np.where((end != MISSING) & (start >= 0), end - start, -1)
+        rows = np.arange(read.height) if rows is None else rows
+        rows = rows[are_usable(
+            start[rows], duration[rows], f"rows of {table}", "nsight", self.log
+        )]  # fmt: skip
+        pid = _process(read.numbers(_PROCESS_OF[table]))
+        told: dict[str, Ints | Texts] = {
             "process": pid,
-            "correlation": f"({known['correlationId']} & {_UNSIGNED}) | ({number} << 32)",
-            **({"rank": number} if len(self.processes) > 1 else {}),
+            "correlation": self.correlation(read, pid),
+            **({"rank": self.rank(pid)} if self.processes.size > 1 else {}),
             **args,
         }
-        head = {
-            "cat": f"json_quote({category})",
-            "ts": _micros(start),
-            "dur": _micros(f"({end} - {start})"),
-            **place,
-        }
-        sql = (
-            f"""SELECT '{{"ph":"X","name":' || json_quote(called) {_members(head)} """
-            f"""|| ',"args":{{"of":"{table}"' {_members(args)} || '}}}}' """
-            f"FROM (SELECT *, {name} AS called FROM {source or table} AS e) AS e "
-            f"WHERE {start} >= 0 AND {end} NOT NULL"
-        )
-        if table == _NVTX:
-            sql += f" AND {known['eventType']} IN {_RANGES} AND NOT {_across_threads(known)}"
-        return self.pieces(sql)
+        return ForeignEvents(
+            category=_taken(category, rows), name=_taken(name, rows),
+            pid=_known(place["pid"][rows]), tid=_known(place["tid"][rows]),
+            start=start[rows], duration=duration[rows],
+            args={key: _taken(one, rows) if isinstance(one, Texts) else _known(one[rows])
+                  for key, one in told.items()},
+        )  # fmt: skip
 
-    def pieces(self, sql: str) -> Iterator[bytes]:
-        """Return the JSON of the rows of a query, many at a time."""
-        rows = self.database.execute(sql)
-        while some := rows.fetchmany(_ROWS_AT_ONCE):
-            yield b",\n".join(row[0] for row in some)
+    def rank(self, pid: Ints) -> Ints:
+        """Return the number of processes, -1 for none."""
+        return np.where(pid < 0, -1, np.searchsorted(self.processes, pid))
+
+    def correlation(self, read: ReadColumns, pid: Ints) -> Ints:
+        """Return the correlation ids of rows, which are those of a process; -1 for none."""
+        number = read.numbers("correlationId")
+        is_known = (number != MISSING) & (pid >= 0)
+        return np.where(is_known, number & _UNSIGNED | self.rank(pid) << 32, -1)
 
     def on_device(
-        self, table: str, name: str, category: str, args: dict[str, str],
-        known: _Columns | None = None,
-    ) -> Iterator[bytes]:  # fmt: skip
+        self, table: str, name: Texts, category: str, args: Mapping[str, Ints | Texts],
+        device: Ints | None = None,
+    ) -> ForeignEvents:  # fmt: skip
         """Return an event for each row of work on a device."""
-        known = known or self.known(table)
-        place = {"pid": known["deviceId"], "tid": known["streamId"]}
+        read = self.tables[table]
+        device = read.numbers("deviceId") if device is None else device
+        stream = read.numbers("streamId")
         told = {
-            "device": known["deviceId"], "stream": known["streamId"],
-            "context": known["contextId"], "graph id": known["graphId"],
-            "graph node id": known["graphNodeId"], **args,
+            "device": device, "stream": stream, "context": read.numbers("contextId"),
+            "graph id": read.numbers("graphId"), "graph node id": read.numbers("graphNodeId"),
+            **args,
         }  # fmt: skip
-        return self.select(table, name, f"'{category}'", place, told)
+        place = {"pid": device, "tid": stream}
+        return self.made(table, name, _same(category, read.height), place, told)
 
-    def on_thread(
-        self, table: str, name: str, category: str, args: dict[str, str], source: str = ""
-    ) -> Iterator[bytes]:
-        """Return an event for each row of work on a thread."""
-        thread = self.known(table)["globalTid"]
-        place = {"pid": _process(thread), "tid": f"{thread} & {_THREAD}"}
-        return self.select(table, name, category, place, args, source)
-
-    def calls(self) -> Iterator[bytes]:
+    def calls(self) -> ForeignEvents:
         """Return the calls of CUDA's runtime and driver, by their names without a version."""
-        known = self.known(_RUNTIME)
-        name = self.text(known["nameId"])
-        bare = f"rtrim({name}, '0123456789')"
-        version = " OR ".join(f"{name} GLOB '*_v{'[0-9]' * digits}'" for digits in (4, 5))
-        name = f"iif({version}, substr({bare}, 1, length({bare}) - 2), {name})"
-        category = f"iif({known['eventClass']} = 1, 'cuda_driver', 'cuda_runtime')"
-        return self.on_thread(
-            _RUNTIME, name, category, {"returned": f"nullif({known['returnValue']}, 0)"}
-        )
+        read = self.tables[_RUNTIME]
+        names = self.named(read.numbers("nameId"))
+        bare = Texts(names.codes, tuple(_VERSION.sub("", name) for name in names.unique))
+        category = _cases(read.numbers("eventClass"), {1: "cuda_driver"}, "cuda_runtime")
+        returned = read.numbers("returnValue")
+        return self.made(_RUNTIME, bare, category, _on_thread(read),
+                         {"returned": np.where(returned == 0, -1, returned)})  # fmt: skip
 
-    def kernels(self) -> Iterator[bytes]:
+    def kernels(self) -> ForeignEvents:
         """Return the kernels."""
-        known = self.known(_KERNEL)
-        sizes = {
-            part: " || ',' || ".join(f"coalesce({known[part + axis]}, 0)" for axis in "XYZ")
-            for part in ("grid", "block")
-        }
+        read = self.tables[_KERNEL]
+        static, dynamic = (read.numbers(f"{kind}SharedMemory") for kind in ("static", "dynamic"))
+        memory = np.where((static < 0) | (dynamic < 0), -1, static + dynamic)
         return self.on_device(
-            _KERNEL, self.text(known["demangledName"], known["shortName"]), "kernel",
-            {**{part: f"'[' || {size} || ']'" for part, size in sizes.items()},
-             "registers per thread": known["registersPerThread"],
-             "shared memory": f"{known['staticSharedMemory']} + {known['dynamicSharedMemory']}"},
+            _KERNEL, self.named(read.numbers("demangledName"), read.numbers("shortName")),
+            "kernel",
+            {**{part: number_lists([np.maximum(read.numbers(part + axis), 0) for axis in "XYZ"])
+                for part in ("grid", "block")},
+             "registers per thread": read.numbers("registersPerThread"), "shared memory": memory},
         )  # fmt: skip
 
-    def copies(self) -> Iterator[bytes]:
-        """Return the copies and fills of memory."""
-        copied, filled = self.known(_MEMCPY), self.known(_MEMSET)
-        return chain(
-            self.on_device(_MEMCPY, f"'Memcpy ' || {_case(copied['copyKind'], _COPIES)}",
-                           "gpu_memcpy", {"bytes": copied["bytes"]}),
-            self.on_device(_MEMSET, "'Memset (Device)'", "gpu_memset", {"bytes": filled["bytes"]}),
-        )  # fmt: skip
-
-    def syncs(self) -> Iterator[bytes]:
+    def syncs(self) -> ForeignEvents:
         """Return the waits for events, streams and devices.
 
         They state device 0 whatever the device is: it is that of other work of the context.
         """
-        known = self.known(_SYNC)
-        cases = " ".join(
-            f"WHEN ({known['globalPid']}, {known['contextId']}) = ({pid}, {context}) THEN {device}"
-            for (pid, context), device in self.devices().items()
+        read = self.tables[_SYNC]
+        known = pl.concat([_contexts(self.tables[table]) for table in _WORK if table != _SYNC])
+        known = known.group_by("process", "context").agg(known=pl.max("device"))
+        told = _contexts(read).join(
+            known, on=["process", "context"], how="left", maintain_order="left"
         )
-        if cases:
-            known["deviceId"] = f"CASE {cases} ELSE {known['deviceId']} END"
+        device = told.select(pl.coalesce("known", "device").fill_null(-1)).to_series().to_numpy()
+        event = read.numbers("eventId")
         return self.on_device(
-            _SYNC, _case(known["syncType"], _SYNCS), "cuda_sync",
-            {"wait_on_cuda_event_id": f"nullif({known['eventId']}, {_UNSIGNED})"}, known,
+            _SYNC, _cases(read.numbers("syncType"), _SYNCS, "unknown"), "cuda_sync",
+            {"wait_on_cuda_event_id": np.where(event == _UNSIGNED, -1, event)}, device,
         )  # fmt: skip
 
-    def devices(self) -> dict[tuple[int, int], int]:
-        """Return the device of each context of a process that has kernels, copies or fills."""
-        found: dict[tuple[int, int], int] = {}
-        for table in _WORK:
-            if table in self.columns and table != _SYNC:
-                known = self.known(table)
-                rows = self.database.execute(
-                    f"SELECT {known['globalPid']}, {known['contextId']}, max({known['deviceId']}) "
-                    f"FROM {table} AS e GROUP BY 1, 2 LIMIT {_MOST_PROCESSES}"
-                )
-                found |= {(pid, context): device for pid, context, device in rows
-                          if None not in (pid, context, device)}  # fmt: skip
-        return found
-
-    def ranges(self) -> Iterator[bytes]:
+    def ranges(self) -> ForeignEvents:
         """Return NVTX's ranges; those of PyTorch's emit_nvtx are operators.
 
         It writes `name, seq = 1, op_id = 2, sizes = [[3]], input_op_ids = [...]`, seq where there
         is one.
         """
-        known = self.known(_NVTX)
-        own = "text" in self.columns.get(_NVTX, ())
-        written = self.text(known["textId"])
-        written = f"coalesce(CAST(e.text AS TEXT), {written})" if own else written
-        places = ", ".join(f"instr(written, ', {word} = ') AS at_{word}" for word in _WORDS)
-        source = f"(SELECT *, {places} FROM (SELECT *, {written} AS written FROM {_NVTX} AS e))"
-        end = "iif(at_seq BETWEEN 1 AND at_op_id, at_seq, at_op_id)"
-        sizes = "substr(written, at_sizes + 10)"
-        cut = f"instr({sizes}, ', input_op_ids = ')"
-        sizes = f"iif({cut} > 0, substr({sizes}, 1, {cut} - 1), {sizes})"
-        args = {
-            "domain": known["domainId"],
-            "op_id": "iif(at_op_id > 0, CAST(substr(written, at_op_id + 10) AS INTEGER), NULL)",
-            "Sequence number": "iif(at_op_id > 0 AND at_seq > 0, "
-            "CAST(substr(written, at_seq + 8) AS INTEGER), NULL)",
-            "Input Dims": f"iif(at_sizes > at_op_id AND json_valid({sizes}), {sizes}, NULL)",
-        }
-        return self.on_thread(
-            _NVTX, f"iif(at_op_id > 0, substr(written, 1, {end} - 1), written)",
-            "iif(at_op_id > 0 AND NOT called GLOB 'nccl:*', 'cpu_op', 'user_annotation')",
-            args, source,
+        read = self.tables[_NVTX]
+        own, shared = read.texts("text"), self.named(read.numbers("textId"))
+        codes = np.where(own.codes < 0, len(own.unique) + shared.codes, own.codes)
+        texts = pl.Series([*own.unique, *shared.unique], dtype=pl.String)
+        told = texts.str.extract_groups(_OPERATOR).struct.unnest()
+        is_operator = told["op_id"].is_not_null()
+        name = told["name"].fill_null(texts)
+        label = ~is_operator | name.str.starts_with("nccl:")
+        sizes, dims = _distinct(told["rest"].str.extract(_SIZES), codes)
+        is_list = np.array([*map(_is_list, sizes), False])
+        names, code = _distinct(name, codes)
+        numbers = {key: told[key].cast(pl.Int64).fill_null(-1).to_numpy()[codes]
+                   for key in ("op_id", "seq")}  # fmt: skip
+        self.has_operators = bool(is_operator.any())
+        return self.made(
+            _NVTX, Texts(code, names),
+            Texts(label.cast(pl.Int32).to_numpy()[codes], ("cpu_op", "user_annotation")),
+            _on_thread(read),
+            {"domain": read.numbers("domainId"), "op_id": numbers["op_id"],
+             "Sequence number": numbers["seq"],
+             "Input Dims": JsonTexts(np.where(is_list[dims], dims, -1), sizes)},
+            self.closed_ranges(read),
         )  # fmt: skip
 
-    def text(self, *ids: str) -> str:
-        """Return SQL for the first text of some ids."""
-        if not {"id", "value"} <= self.columns.get("StringIds", set()):
-            return "'unnamed'"
-        found = [f"(SELECT CAST(value AS TEXT) FROM StringIds WHERE id = {one})" for one in ids]
-        return f"coalesce({', '.join(found)}, 'unnamed')"
-
-    def issues(self) -> IssueLog:
-        """Return what the export has besides the events, and what it has not."""
-        log = IssueLog()
-        for table, what in _UNREAD.items():
-            log.add("nsight.not-read", "info", self.count(table), f"{what} ({table})", _REMEDY)
-        known = self.known(_NVTX)
-        is_range = f"{known['eventType']} IN {_RANGES}"
-        kinds = (
-            ("nsight.marks", "info", f"{known['eventType']} = {_MARK}",
-             "NVTX marks have no duration"),
-            ("nsight.open-ranges", "warning", f"{is_range} AND {known['end']} IS NULL",
-             "NVTX ranges have no end in the export"),
-            ("nsight.across-threads", "warning",
-             f"{is_range} AND {known['end']} NOT NULL AND {_across_threads(known)}",
+    def closed_ranges(self, read: ReadColumns) -> Ints:
+        """Return the rows of ranges that begin and end on a thread; count the others."""
+        kind, thread = read.numbers("eventType"), read.numbers("globalTid")
+        other = read.numbers("endGlobalTid")
+        is_range, is_open = np.isin(kind, _RANGES), read.numbers("end") == MISSING
+        across = (other != MISSING) & (thread != MISSING) & (other != thread)
+        for code, severity, rows, what in (
+            ("marks", "info", kind == _MARK, "NVTX marks have no duration"),
+            ("open-ranges", "warning", is_range & is_open, "NVTX ranges have no end in the export"),
+            ("across-threads", "warning", is_range & ~is_open & across,
              "NVTX ranges end on another thread than they begin on"),
-        )  # fmt: skip
-        for code, severity, where, what in kinds:
-            log.add(code, severity, self.count(_NVTX, where), what, "they are left out")
-        for table in (_RUNTIME, *_WORK):
-            columns = self.known(table)
-            untimed = f"{columns['end']} IS NULL OR coalesce({columns['start']}, -1) < 0"
-            log.add(
-                "nsight.without-time", "warning", self.count(table, untimed),
-                f"rows of {table} have no usable time", "they are left out",
-            )  # fmt: skip
-        return self.not_held(log)
+        ):  # fmt: skip
+            self.log.add(f"nsight.{code}", severity, int(rows.sum()), what, "they are left out")
+        return np.flatnonzero(is_range & ~is_open & ~across)
 
-    def not_held(self, log: IssueLog) -> IssueLog:
-        """Record what is missing, so that no one takes it for nothing."""
-        own = "text" in self.columns.get(_NVTX, ())
-        named = f"SELECT 1 FROM {_NVTX} AS e WHERE e.text LIKE '%, op_id = %' LIMIT 1"
+    def named(self, *ids: Ints) -> Texts:
+        """Return for each row the first text of some ids."""
+        codes = np.full(ids[0].size, -1, dtype=np.int64)
+        for wanted in ids if self.ids.size else ():
+            place = np.searchsorted(self.ids, wanted, sorter=self.order)
+            row = self.order[np.minimum(place, self.ids.size - 1)]
+            is_there = (self.ids[row] == wanted) & (wanted != MISSING)
+            codes = np.where((codes < 0) & is_there, self.strings.codes[row], codes)
+        used, code = np.unique(codes, return_inverse=True)
+        texts = ("unnamed" if one < 0 else self.strings.unique[one] for one in used.tolist())
+        return Texts(code.astype(np.int32), tuple(texts))
+
+    def add_issues(self) -> None:
+        """Record what the export has besides the events, and what it has not."""
+        log = self.log
+        for table, what in _UNREAD.items():
+            log.add("nsight.not-read", "info", self.database.height(table), f"{what} ({table})",
+                    _REMEDY)  # fmt: skip
         log.add(
-            "nsight.no-operators", "info",
-            int(not (own and self.database.execute(named).fetchone())),
+            "nsight.no-operators", "info", int(not self.has_operators),
             "the export names no operators of PyTorch",
             "record under torch.autograd.profiler.emit_nvtx to have them",
         )  # fmt: skip
@@ -411,74 +330,65 @@ class _Export:
             "torch.profiler records them",
         )  # fmt: skip
         log.add(
-            MERGED, "warning", len(self.processes) if len(self.processes) > 1 else 0,
+            MERGED, "warning", self.processes.size if self.processes.size > 1 else 0,
             "processes have work in the file, as if ranks were merged into it",
             "nadi run reads them as ranks; other commands read one trace",
         )  # fmt: skip
-        return log
-
-    def count(self, table: str, where: str = "1") -> int:
-        """Count rows of a table; 0 if it is absent."""
-        if table not in self.columns:
-            return 0
-        sql = f"SELECT count(*) FROM {table} AS e WHERE {where}"
-        return int(self.database.execute(sql).fetchone()[0])
 
     def unlaunched(self) -> int:
         """Count the kernels, copies and fills whose call is not in the export."""
-        calls = self.identities(_RUNTIME)
-        work = [self.identities(table) for table in _WORK if table != _SYNC]
-        return sum(int((~np.isin(one, calls)).sum()) for one in work)
-
-    def identities(self, table: str) -> Ints:
-        """Return process and correlation id of each row as one number; shape (rows,)."""
-        if table not in self.columns:
-            return np.zeros(0, dtype=np.int64)
-        known = self.known(table)
-        pid = _process(known[_PROCESS_OF[table]])
-        sql = f"SELECT ({pid} << 32) | ({known['correlationId']} & {_UNSIGNED}) FROM {table} AS e"
-        rows = self.database.execute(sql)
-        return np.fromiter((number or 0 for (number,) in rows), dtype=np.int64)
+        calls, *work = (
+            self.correlation(read, _process(read.numbers(_PROCESS_OF[table])))
+            for table, read in self.tables.items() if table not in (_NVTX, _SYNC)
+        )  # fmt: skip
+        known = pl.Series(calls).unique().implode()
+        return sum(int((~pl.Series(one).is_in(known)).sum()) for one in work)
 
 
-class _Columns(dict[str, str]):
-    """SQL for each column of a table; NULL for those that a version lacks, and for no integer."""
-
-    def __init__(self, names: set[str]) -> None:
-        super().__init__()
-        self.names = names
-
-    def __missing__(self, name: str) -> str:
-        if name not in self.names:
-            return "NULL"
-        return f"iif(typeof(e.{name}) = 'integer', e.{name}, NULL)"
+def _process(number: Ints) -> Ints:
+    """Return the processes of global ids of threads or processes, -1 for none."""
+    return np.where(number == MISSING, -1, number >> 24 & _THREAD)
 
 
-def _decoded(text: object) -> str:
-    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+def _on_thread(read: ReadColumns) -> dict[str, Ints]:
+    thread = read.numbers("globalTid")
+    return {"pid": _process(thread), "tid": np.where(thread == MISSING, -1, thread & _THREAD)}
 
 
-def _members(values: Mapping[str, str]) -> str:
-    """Return SQL that adds members of a JSON object, without those that are NULL."""
-    return " ".join(f"""|| coalesce(',"{key}":' || ({sql}), '')""" for key, sql in values.items())
+def _contexts(read: ReadColumns) -> pl.DataFrame:
+    """Return the process, the context and the device of each row, null where there is none."""
+    names = {"process": "globalPid", "context": "contextId", "device": "deviceId"}
+    return pl.DataFrame({key: read.numbers(name) for key, name in names.items()}).with_columns(
+        pl.when(pl.all() != MISSING).then(pl.all())
+    )
 
 
-def _case(value: str, texts: Mapping[int, str]) -> str:
-    """Return SQL for the text of a number."""
-    cases = " ".join(f"WHEN {number} THEN '{text}'" for number, text in texts.items())
-    return f"CASE {value} {cases} ELSE 'unknown' END"
+def _known(values: Ints) -> Ints:
+    return np.where(values == MISSING, -1, values)
 
 
-def _micros(ns: str) -> str:
-    """Return SQL for a time in us, exact."""
-    return f"printf('%d.%03d', {ns} / 1000, abs({ns} % 1000))"
+def _same(word: str, count: int) -> Texts:
+    return Texts(np.zeros(count, dtype=np.int32), (word,))
 
 
-def _process(number: str) -> str:
-    """Return SQL for the process of a global id of a thread or process."""
-    return f"(({number} >> 24) & {_THREAD})"
+def _taken(texts: Texts, rows: Ints) -> Texts:
+    return replace(texts, codes=texts.codes[rows])
 
 
-def _across_threads(known: Mapping[str, str]) -> str:
-    """Return SQL for whether a range ends on another thread than it begins on."""
-    return f"coalesce({known['endGlobalTid']} <> {known['globalTid']}, 0)"
+def _cases(values: Ints, words: Mapping[int, str], otherwise: str) -> Texts:
+    """Return the words of numbers."""
+    known, code = np.unique(values, return_inverse=True)
+    return Texts(code.astype(np.int32), tuple(words.get(one, otherwise) for one in known.tolist()))
+
+
+def _distinct(texts: pl.Series, codes: Ints) -> tuple[tuple[str, ...], Ints32]:
+    """Return each text once, and its number by the codes of ``texts``, -1 for null."""
+    known, number = number_texts(texts)
+    return tuple(known), (number - 1).astype(np.int32)[codes]
+
+
+def _is_list(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), list)
+    except (msgspec.DecodeError, RecursionError):
+        return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -51,6 +52,7 @@ _LANE = re.compile(r"\[(\d{1,18})\]")
 _REAL = re.compile(r"-?\d{1,17}\.\d{1,17}(e[+-]?\d{1,3})?")
 _AT_ONCE = 1 << 15  # events: what is needed meanwhile grows with them
 _DEEPEST = 64
+_MOST_KEPT = 1 << 14  # texts of pieces of a file that are alike in the next
 _LATEST = 2**62
 
 
@@ -253,7 +255,7 @@ def _annotations(slices: ProtobufMessages) -> EventArguments:
 
 def _members(
     owner: Ints, found: ProtobufMessages, keys: tuple[Ints, Ints], value: Ints, has_value: Bools,
-    written: Callable[[memoryview], str],
+    written: Callable[[bytes], str],
 ) -> EventArguments:  # fmt: skip
     """Return members: numbers by their keys, all others as ``written`` makes them, each once."""
     text = np.zeros(owner.size, dtype=np.int64)
@@ -267,20 +269,22 @@ def _members(
         text[rows] = codes.astype(np.int64) + len(texts)
         for begin, size in spans:
             try:
-                texts.append(made(found.text[begin : begin + size].data))
+                texts.append(made(found.text[begin : begin + size].tobytes()))
             except (IndexError, ValueError, struct.error):
                 raise found.error(begin) from None
     return EventArguments(owner, text, value, has_value, texts)
 
 
-def _key(name: memoryview) -> str:
-    text = bytes(name).decode(errors="replace")
+@lru_cache(_MOST_KEPT)
+def _key(name: bytes) -> str:
+    text = name.decode(errors="replace")
     return json_key(_OWN_NAMES.get(text, text))
 
 
-def _annotation(message: memoryview) -> str:
+@lru_cache(_MOST_KEPT)
+def _annotation(message: bytes) -> str:
     """Return an annotation of a slice as a member of a JSON object."""
-    name, value = _named_value(message, 0)
+    name, value = _named_value(memoryview(message), 0)
     return json_key(name) + msgspec.json.encode(value).decode()
 
 
@@ -392,10 +396,12 @@ def _joined(parts: list[EventArguments]) -> EventArguments:
     return EventArguments(owner[order], np.concatenate(numbers)[order], value, has_value, texts)
 
 
-def _extra(message: memoryview) -> str:
+@lru_cache(_MOST_KEPT)
+def _extra(message: bytes) -> str:
     """Return a further value of work as a member of a JSON object."""
     said = {number: bytes(value).decode(errors="replace")
-            for number, value in plain_fields(message) if not isinstance(value, int)}  # fmt: skip
+            for number, value in plain_fields(memoryview(message))
+            if not isinstance(value, int)}  # fmt: skip
     key, value = said.get(1, ""), said.get(2, "")
     is_real = key not in _NO_NUMBERS and _REAL.fullmatch(value)
     return json_key(_OWN_NAMES.get(key, key)) + (
@@ -403,10 +409,10 @@ def _extra(message: memoryview) -> str:
     )
 
 
-def _launch(message: memoryview, names: dict[int, str]) -> str:
+def _launch(message: bytes, names: dict[int, str]) -> str:
     """Return grid and block of a kernel, and what it uses, as members of a JSON object."""
     members = []
-    for number, content in plain_fields(message):
+    for number, content in plain_fields(memoryview(message)):
         if isinstance(content, int):
             continue
         said = {key: value for key, value in plain_fields(content) if isinstance(value, int)}

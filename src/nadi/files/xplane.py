@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -26,6 +27,8 @@ from nadi.files.kineto.foreign_events import (
 )
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.messages import ProtobufMessages, plain_fields
+from nadi.files.remedies import XPLANE
+from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import number_rows
@@ -59,7 +62,7 @@ def decode(raw: RawFile) -> Trace:
     - Raises FormatError if the file is broken, or has no plane with events.
     """
     content, log = to_events(raw)
-    return decode_events(raw, content, "XPlane", log)
+    return decode_events(raw, content, XPLANE, log)
 
 
 def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
@@ -201,6 +204,7 @@ def _rounded(picoseconds: Ints) -> Ints:
     return (picoseconds + 500) // 1000
 
 
+@lru_cache(1 << 14)
 def _category(of_line: str, name: str, is_call: bool) -> str:
     """Return Kineto's category of an event, by the one of its line."""
     if of_line:
@@ -274,10 +278,11 @@ class _Stats:
                   for one, ref in zip(*(column[first].tolist() for column in pairs), strict=True)
                   ]  # fmt: skip
         rows = np.flatnonzero(~is_number & ~is_ref)
-        number: dict[str, int] = {}
-        text[rows] = [number.setdefault(self._other(row), len(number) + len(texts))
-                      for row in rows.tolist()]  # fmt: skip
-        return EventArguments(self.owner, text, value, is_number, [*texts, *number])
+        at = self.found.at[rows]
+        codes, first = intern_spans(self.found.text, at, self.found.end[rows] - at)
+        text[rows] = codes.astype(np.int64) + len(texts)
+        texts += [self._other(row) for row in rows[first].tolist()]
+        return EventArguments(self.owner, text, value, is_number, texts)
 
     def _key(self, key: int) -> str:
         name = self.names.get(key, "") or f"statistic {key}"

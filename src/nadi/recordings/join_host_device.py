@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import PairError, Parameter, check_kind, checked
+from nadi.files.remedies import OF_PYTORCH, remedies_of
 from nadi.recordings.communication.process_groups import group_order, transfers_beside_threads
 from nadi.recordings.communication.rank_communication import communication
 from nadi.recordings.dependencies.all_dependencies import find_deps
@@ -332,7 +333,8 @@ def link_device(device: Trace) -> Trace:
         "link.no-host", "info", 1,
         "no host trace: the linked trace has no operands and no recorded parents",
         "a host trace (ExecutionTraceObserver) adds data dependencies: nadi what-if --reorder, "
-        "waits of kernels that are moved to another stream, and tensors in exported traces",
+        "waits of kernels that are moved to another stream, and tensors in exported traces"
+        if remedies_of(device) is OF_PYTORCH else "only PyTorch's own recordings can have one",
     )  # fmt: skip
     device, launcher = align_device(device, log)
     device = mend_marks(transfers_beside_threads(device, launcher, log), log)

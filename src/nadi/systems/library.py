@@ -182,11 +182,11 @@ def read_measured_collectives(paths: Sequence[Path | str]) -> tuple[MeasuredColl
     inspected: list[pl.DataFrame] = []
     for path in paths:
         for file in _files_at(Path(path)):
-            content = bytes(read_file(file).content)
-            if looks_inspected(content[:HEAD_SIZE]):
-                inspected.append(parse_inspector(content, str(file)))
+            raw = read_file(file)
+            if looks_inspected(raw.content[:HEAD_SIZE].tobytes()):
+                inspected.append(parse_inspector(raw))
             else:
-                tables.append(parse_nccl_tests(content, str(file)))
+                tables.append(parse_nccl_tests(raw.content.tobytes(), str(file)))
     tables += tables_of_inspected(inspected, "NCCL's Inspector")
     found: dict[tuple[str, int, int], MeasuredCollective] = {}
     for table in tables:
@@ -220,8 +220,7 @@ def read_inspector(paths: Sequence[Path | str]) -> pl.DataFrame:
         If a file cannot be read, or is none of the Inspector's.
     """
     files = [file for path in paths for file in _files_at(Path(path))]
-    found = [parse_inspector(bytes(read_file(file).content), str(file)) for file in files]
-    return inspected_table(found)
+    return inspected_table([parse_inspector(read_file(file)) for file in files])
 
 
 def _files_at(path: Path) -> list[Path]:

@@ -192,7 +192,7 @@ def _last_done(numbered: dict[int, list[Entry]]) -> int:
     """Return the last number before the first that has not completed."""
     last = 0
     for number in sorted(numbered):
-        if not all(entry.is_done for entry in numbered[number] if entry.operation != _END):
+        if any(not entry.is_done and entry.operation != _END for entry in numbered[number]):
             break
         last = number
     return last
@@ -249,11 +249,11 @@ def _messages(
     description = ""
     for rank, some in entries.items():
         for entry in some:
-            pair = (entry.source, entry.dest)
+            pair = entry.peers
             if entry.is_done or min(pair) < 0 or max(pair) >= len(members):
                 continue
             description = entry.description
-            waiting[rank, members[entry.source], members[entry.dest]] += 1
+            waiting[rank, members[pair[0]], members[pair[1]]] += 1
     found = []
     dumped = {dump.rank for dump in dumps}
     for (rank, source, dest), count in sorted(waiting.items()):
@@ -299,8 +299,9 @@ def _lateness(by_group: dict[str, dict[int, list[Entry]]]) -> dict[int, tuple[in
         entered: dict[int, dict[int, int]] = defaultdict(dict)
         for rank, entries in ranks.items():
             for entry in entries:
-                if not entry.is_p2p and entry.number > 0 and entry.created_ns > 0:
-                    entered[entry.number].setdefault(rank, entry.created_ns)
+                created = entry.time_created_ns
+                if not entry.is_p2p and entry.number > 0 and created is not None and created > 0:
+                    entered[entry.number].setdefault(rank, created)
         for times in entered.values():
             if len(times) < len(ranks) or len(times) < 2:
                 continue
@@ -323,7 +324,7 @@ def _place_of(dump: Dump, late: tuple[int, int]) -> RankPlace:
 def _issues(
     dumps: Sequence[Dump], groups: Sequence[BlockedGroup], ignored: Sequence[str]
 ) -> tuple[Issue, ...]:
-    without_place = sum(not entry.place for dump in dumps for entry in dump.entries)
+    without_place = sum(not entry.frames for dump in dumps for entry in dump.entries)
     numbers = [[e.number for e in dump.entries if not e.is_p2p] for dump in dumps]
     clipped = sum(min(some, default=1) > 1 for some in numbers)
     members = {rank for group in groups for rank in group.ranks}

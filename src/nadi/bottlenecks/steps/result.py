@@ -20,6 +20,7 @@ from nadi.bottlenecks.steps.answers import describe_interval, time_title
 from nadi.bottlenecks.steps.recorded_bounds import link_bounds
 from nadi.bottlenecks.steps.run import Run
 from nadi.bottlenecks.steps.verdict import LateRank, Leading, Verdict
+from nadi.files.remedies import Remedies, remedies_of
 from nadi.graph.module_times import OUTSIDE, ModuleTimes
 from nadi.graph.operation_totals import collective_totals, operation_totals
 from nadi.graph.rank_excess import REASONS, Excess, ExcessPart
@@ -242,12 +243,15 @@ def verdict_in_words(run: Run) -> list[str]:
     verdict = run.verdict
     window = "the whole trace" if run.window.name == WHOLE else run.window.name
     end = run.window.end(run.graph.time)
+    remedies = remedies_of(run.job.traces[0])
     if verdict.bound_by == "unexplained":
-        return _unexplained(verdict, window, end)
+        return _unexplained(verdict, window, end, remedies)
     lines = {
         "straggler": _straggler, "communication": _communication, "device": _device,
         "host": _host,
     }[verdict.bound_by](verdict, window)  # fmt: skip
+    if verdict.bound_by == "host" and verdict.leading.is_gap:
+        lines.append(f"To know more: {_to_name(verdict, remedies)}.")
     if run.window.after_earlier_work:
         late = format_ns(run.window.start(run.graph.time))
         lines.append(
@@ -380,11 +384,7 @@ def _host(verdict: Verdict, window: str) -> list[str]:
         first += f", {'most of it between' if is_between else 'in'} operators on the CPU"
     leads = verdict.leading
     if leads.is_gap:
-        return [
-            f"{first}{_in_gaps(verdict)}.",
-            *_also(verdict),
-            f"To know more: {_to_name(verdict)}.",
-        ]
+        return [f"{first}{_in_gaps(verdict)}.", *_also(verdict)]
     before = "waits before " if leads.is_wait else _A if leads.name.startswith(_WAIT_IN) else ""
     most = f"{before}{_led(leads)}" if leads.name else f"no operator ({format_ns(leads.time_ns)})"
     if leads.range_name:
@@ -458,36 +458,31 @@ def _late_by_chance(verdict: Verdict) -> list[str]:
     return [f"No rank is late more than by chance: {found}. {_balance(verdict)}"]
 
 
-def _unexplained(verdict: Verdict, window: str, end: int) -> list[str]:
+def _unexplained(verdict: Verdict, window: str, end: int, remedies: Remedies) -> list[str]:
     leading = verdict.leading
     share, at = _share(verdict.unexplained_ns, verdict), "at" if leading.name else "is"
     first = (
         f"The recording does not explain {share} of {window}: most {at} {_led(leading)}; "
         f"cause: {verdict.cause}{_meanwhile(verdict)}."
     )
-    return [first, f"To know more: {_to_record(verdict, end)}."]
+    return [first, f"To know more: {_to_record(verdict, end, remedies)}."]
 
 
-def _to_record(verdict: Verdict, end: int) -> str:
+def _to_record(verdict: Verdict, end: int, remedies: Remedies) -> str:
     leading = verdict.leading
     if verdict.cause == _BEFORE:
         rest = f"{leading.until_ns / 1e6:.3f}ms:{end / 1e6:.3f}ms"
-        return (
-            "call torch.cuda.synchronize() before the recording begins, or analyse what follows "
-            f"with --window {rest}"
-        )
+        return f"{remedies.idle}, or analyse what follows with --window {rest}"
     if leading.is_communication:
         return "record all ranks: the wait may be for one that is not here"
     if verdict.cause in _TO_RECORD:
         return _TO_RECORD[verdict.cause]
-    return _to_name(verdict)
+    return _to_name(verdict, remedies)
 
 
-def _to_name(verdict: Verdict) -> str:
+def _to_name(verdict: Verdict, remedies: Remedies) -> str:
     """Say how to name what a thread does between operations."""
-    if not verdict.has_stacks:
-        return "record with with_stack=True, which names the Python functions between operations"
-    return "mark what happens there with torch.profiler.record_function"
+    return (verdict.has_stacks and remedies.marks) or remedies.names
 
 
 def _led(leading: Leading) -> str:

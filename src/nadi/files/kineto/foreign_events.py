@@ -7,7 +7,7 @@ arguments like those of PyTorch's own events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from nadi.files.timeline import chrome_kernels as kernels
 from nadi.files.timeline.chrome import NumberedTexts, written_pieces
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import number_rows
 from nadi.units import format_bytes
 
 _FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
@@ -81,6 +82,13 @@ def are_usable(start: Ints, duration: Ints, what: str, prefix: str, log: IssueLo
         "they are left out",
     )  # fmt: skip
     return good
+
+
+def number_lists(columns: Sequence[Ints]) -> JsonTexts:
+    """Return the rows of columns as lists of JSON; int64, shape (rows,) each."""
+    codes, first = number_rows(columns)
+    rows = zip(*(one[first].tolist() for one in columns), strict=True)
+    return JsonTexts(codes.astype(np.int32), tuple(f"[{','.join(map(str, row))}]" for row in rows))
 
 
 def json_key(key: str) -> str:

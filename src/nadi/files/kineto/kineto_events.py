@@ -50,7 +50,7 @@ _WORDS = make_words(
         "forward_backward": kernels.ARROW,
     }
 )
-_LIKELY_BYTES = 200  # of an event; where there are more events, room is made on the way
+_LIKELY_BYTES = 100  # of an event, or more: room that is not used takes no memory
 _LEAST_ROOM = 64
 _TEXTS_ROOM = 1 << 12
 _NO_PROCESSES = np.empty((0, 2), dtype=np.int64)

@@ -161,17 +161,17 @@ def decode(raw: RawFile) -> Trace:
     return _decode(raw, IssueLog())
 
 
-def decode_events(raw: RawFile, content: bytes | bytearray, title: str, log: IssueLog) -> Trace:
+def decode_events(raw: RawFile, content: bytes | bytearray, tool: str, log: IssueLog) -> Trace:
     """Read another tool's file, as the events that its reader made of it.
 
     - ``raw``: The file.
     - ``content``: The events as the JSON of a Kineto trace.
-    - ``title``: What the file is, for the provenance.
+    - ``tool``: What made the file, for the provenance.
     - ``log``: What the reader met; what is met here is added.
     - Returns: As :func:`decode`.
     """
     trace = _decode(raw.with_content(content), log)
-    return replace(trace, provenance=Provenance(__version__, (raw.source(title),)))
+    return replace(trace, provenance=Provenance(__version__, (raw.source(tool),)))
 
 
 def _decode(raw: RawFile, log: IssueLog) -> Trace:

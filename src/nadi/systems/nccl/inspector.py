@@ -8,52 +8,25 @@ collective (``coll_perf``) or message between two ranks (``p2p_perf``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from nadi.errors import FormatError
-from nadi.files.files import garbage_collection_paused
 from nadi.systems.nccl.measured import MeasuredCollective, collective_named, nccl_tests_factors
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from nadi.files.files import RawFile
+
 _GATHERED = ("all_gather", "reduce_scatter")  # whose sizes count what a rank gives or keeps
-_REMEDY = "give the files that the Inspector writes, as they are"
-_COLUMNS = {
-    "communicator": "String", "name": "String", "ranks": "Int64", "nodes": "Int64", "rank": "Int64",
-    "collective": "String", "number": "Int64", "size": "Int64", "time_ns": "Float64",
-    "source": "String",
-}  # fmt: skip
-_MOST_BYTES = 2**62
-_Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-_Real = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-
-
-class _Header(msgspec.Struct, gc=False):
-    id: str | int
-    rank: _Whole
-    n_ranks: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    nnodes: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] = 1
-    comm_name: str = ""
-
-
-class _Performance(msgspec.Struct, gc=False):
-    coll: str
-    coll_sn: _Whole
-    coll_msg_size_bytes: _Whole
-    coll_exec_time_us: _Real
-    coll_timing_source: str = ""
-
-
-class _Line(msgspec.Struct, gc=False):
-    header: _Header
-    coll_perf: _Performance | None = None
-
-
-_decoder = msgspec.json.Decoder(_Line)
-_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_MOST_BYTES, _MOST_RANKS, _MOST_MICROS = 2**62, 2**31, 1e15
+_ID, _RANK, _RANKS, _NODES, _NAME = (
+    f"header.{key}" for key in ("id", "rank", "n_ranks", "nnodes", "comm_name")
+)
+_COLLECTIVE, _NUMBER, _SIZE, _TIME, _SOURCE = (
+    f"coll_perf.{key}"
+    for key in ("coll", "coll_sn", "coll_msg_size_bytes", "coll_exec_time_us", "coll_timing_source")
+)
+_FIELDS = (_ID, _RANK, _RANKS, _NODES, _NAME, _COLLECTIVE, _NUMBER, _SIZE, _TIME, _SOURCE)
 
 
 def looks_inspected(head: bytes) -> bool:
@@ -62,7 +35,7 @@ def looks_inspected(head: bytes) -> bool:
     return first.startswith(b"{") and b'"header"' in first and b"_perf" in first
 
 
-def parse_inspector(content: bytes, name: str) -> pl.DataFrame:
+def parse_inspector(raw: RawFile) -> pl.DataFrame:
     """Read the collectives of a file; messages between two ranks are passed over.
 
     Returns
@@ -74,52 +47,45 @@ def parse_inspector(content: bytes, name: str) -> pl.DataFrame:
         counts them, of an all-gather those that are gathered; ``time_ns`` from its start to its end
         on this rank, with waiting for others; ``source``, what has measured the time. O(bytes).
 
-    - Raises FormatError if a line is no object of the Inspector.
+    - Raises FormatError if a line is no object of the Inspector, with its number.
     """
     import polars as pl
 
-    try:
-        with garbage_collection_paused():
-            lines = _decoder.decode_lines(content)
-    except _ERRORS:
-        raise _error(content, name) from None
-    called = _Names()
-    done = [(line.header, one, called[one.coll]) for line in lines
-            if (one := line.coll_perf) is not None and called[one.coll]]  # fmt: skip
-    sizes = [one.coll_msg_size_bytes * (of.n_ranks if collective in _GATHERED else 1)
-             for of, one, collective in done]  # fmt: skip
-    return pl.DataFrame({
-        "communicator": [str(of.id) for of, _, _ in done],
-        "name": [of.comm_name for of, _, _ in done],
-        "ranks": [of.n_ranks for of, _, _ in done],
-        "nodes": [of.nnodes for of, _, _ in done],
-        "rank": [of.rank for of, _, _ in done],
-        "collective": [collective for _, _, collective in done],
-        "number": [one.coll_sn for _, one, _ in done],
-        "size": [min(size, _MOST_BYTES) for size in sizes],
-        "time_ns": [one.coll_exec_time_us * 1000 for _, one, _ in done],
-        "source": [one.coll_timing_source for _, one, _ in done],
-    }, schema={name: getattr(pl, kind) for name, kind in _COLUMNS.items()})  # fmt: skip
+    from nadi.files.json_file import Texts
+    from nadi.files.json_objects import read_columns
+    from nadi.files.read_columns import MISSING
 
-
-class _Names(dict[str, str]):
-    """What Nadi calls collectives, by their names; empty if it does not know one."""
-
-    def __missing__(self, name: str) -> str:
-        self[name] = found = collective_named(name.lower())
-        return found
-
-
-def _error(content: bytes, name: str) -> FormatError:
-    """Return the error of the first line that is no object of the Inspector."""
-    for number, line in enumerate(content.splitlines(), 1):
-        try:
-            _decoder.decode_lines(line)
-        except _ERRORS as error:
-            what = str(error)[:200]
-            what = what if what.isprintable() else "no valid JSON"
-            return FormatError(f"{name}, line {number}", what, _REMEDY)
-    return FormatError(name, "objects that are not on a line each", _REMEDY)
+    read = read_columns(raw, _FIELDS, is_list=False)
+    called, ids = read.texts(_COLLECTIVE), read.texts(_ID)
+    number, size = read.whole(_NUMBER, -1), read.whole(_SIZE, -1)
+    ranks, nodes, rank = read.whole(_RANKS), read.whole(_NODES, 1), read.whole(_RANK)
+    micros = read.reals(_TIME)
+    is_there = called.codes >= 0
+    for field, is_good in (
+        (_RANKS, (ranks > 0) & (ranks < _MOST_RANKS)),
+        (_NODES, (nodes > 0) & (nodes < _MOST_RANKS)),
+        (_ID, (ids.codes >= 0) | (read.numbers(_ID) != MISSING)),
+        (_COLLECTIVE, is_there | (number < 0)),
+        (_NUMBER, ~is_there | (number >= 0)),
+        (_SIZE, ~is_there | (size >= 0)),
+        (_TIME, ~is_there | (micros >= 0) & (micros <= _MOST_MICROS)),
+    ):
+        if not is_good.all():
+            raise read.error(field, "absent, or not what the Inspector writes", ~is_good)
+    names = Texts(called.codes, tuple(collective_named(one.lower()) for one in called.unique))
+    whole = pl.DataFrame({
+        "communicator": ids.series().fill_null(pl.Series(read.numbers(_ID)).cast(pl.String)),
+        "name": read.texts(_NAME).series().fill_null(""),
+        "ranks": ranks, "nodes": nodes, "rank": rank,
+        "collective": names.series(), "number": number, "size": size, "time_ns": micros * 1000,
+        "source": read.texts(_SOURCE).series().fill_null(""),
+    })  # fmt: skip
+    gathered = pl.col("collective").is_in(_GATHERED)
+    factor = pl.when(gathered).then("ranks").otherwise(1)
+    fits = pl.col("size") <= _MOST_BYTES // factor
+    return whole.filter(pl.col("collective").fill_null("") != "").with_columns(
+        size=pl.when(fits).then(pl.col("size") * factor).otherwise(_MOST_BYTES)
+    )
 
 
 def inspected_table(found: Sequence[pl.DataFrame]) -> pl.DataFrame:
