@@ -15,7 +15,7 @@ from nadi.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-RECIPE = (ROOT / "conda" / "meta.yaml").read_text()
+RECIPE = (ROOT / "conda" / "recipe.yaml").read_text()
 # names at conda-forge that differ from those at PyPI
 AT_CONDA = {"isal": "python-isal", "lazy-loader": "lazy_loader",
             "universal-pathlib": "universal_pathlib"}  # fmt: skip
@@ -29,7 +29,7 @@ def test_version_and_date_are_the_same_everywhere() -> None:
     assert newest is not None
     assert newest.groups() == (__version__, cited["date-released"])
     assert cited["version"] == __version__
-    assert f'version = "{__version__}"' in RECIPE
+    assert f'version: "{__version__}"' in RECIPE
     assert f"nadi-{__version__}-" in (ROOT / "docs" / "install.md").read_text()
 
 

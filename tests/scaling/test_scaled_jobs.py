@@ -307,7 +307,7 @@ def test_one_replica_gets_sums_of_gradients(plan: dict[str, int]) -> None:
         sizes = [one.filter(made)["comm_bytes"].cast(pl.Int64).sum() for one in (ours, theirs)]
         assert 0.98 < sizes[0] / sizes[1] <= 1  # without norms and biases
     assert counted(scaled, "guessed") > 0
-    assert any("one replica sums no gradients" in one for one in scaled.guesses)
+    assert any("it reduces no gradients" in one for one in scaled.guesses)
     system = nadi.load_system("dgx-h100", len(truth.traces))
     steps = [nadi.simulate(job, system).makespan for job in (scaled.job, truth)]
     assert steps[0] == pytest.approx(steps[1], rel=0.02)

@@ -132,7 +132,7 @@ def test_what_a_server_reads_says_where_it_is_wrong(tmp_path: Path) -> None:
         ('{"input_toks": 5, "output_toks": 2}', "arrival_time_ns"),
         (json.dumps(good | {"input_tok_ids": [2**63]}), "out of range|<= "),
         (json.dumps(good | {"arrival_time": 4.1e9}), "arrives at"),
-        ('{"further": ' + "[" * 100_000 + "]" * 100_000 + "}", "no JSON"),
+        ('{"further": ' + "[" * 1_000_000 + "]" * 1_000_000 + "}", "no JSON"),
     ):  # fmt: skip
         file.write_text(text)
         with pytest.raises(FormatError, match=what):

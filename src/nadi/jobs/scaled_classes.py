@@ -75,12 +75,13 @@ _OUTDATED = ("version", "process_groups", "rank", "world_size", "pg_name", "comm
 
 
 _GUESSES = {
-    "pp": "sums of gradients that ranks of a stage have in parts are as large as it has norms",
+    "pp": "the size of a stage's reduction of partial gradients is proportional to its number of "
+          "norms",
     "tp": "gradients and the optimizer change as weights of products do; the rest of a layer's "
           "parameters is whole on each rank where its gradients are summed",
-    "sums": "one replica sums no gradients: each layer gets a sum behind its last backward, of the "
-            "weights of its products in float32, without norms, biases, and the table of a stage "
-            "that has the head's too",
+    "sums": "the job has one replica, so it reduces no gradients: each layer gets a reduction "
+            "after its last backward, of the weights of its products in float32; norms, biases "
+            "and an embedding table beside the head's are left out",
     "dp": "what replicas gather are shards, and operations that update these keep their times",
 }  # fmt: skip
 _TIMES = "measured times change as operations or bytes, or not at all; a system prices them"
@@ -351,8 +352,8 @@ _STAGES = (
 
 
 _SUMS = (
-    "one replica sums no gradients: they are summed as they come, in buckets of 25 MiB, the first "
-    "of 1 MiB, as DistributedDataParallel does"
+    "the job has one replica, so it reduces no gradients: they are reduced as they come, in "
+    "buckets of 25 MiB, the first of 1 MiB, as DistributedDataParallel does"
 )
 
 
