@@ -1,8 +1,9 @@
 """Jobs of a learned generator against jobs that were left out of learning.
 
-Usage: python verification/generative.py [PART ...] [--all]
+Usage: python verification/generative.py [PART ...] [--all] [--write docs/synthesis-scores.md]
 
-``inside``: 40 drawn configurations; operations, dependencies, sizes, steps, and what what-ifs say.
+``inside``: 40 drawn configurations; operations, dependencies, sizes, steps, also on networks of
+other speeds, what what-ifs say, and predictions of steps that learn of made jobs.
 ``beyond``: 2 and 4 times the largest value of one axis that was learned, and of four at once.
 ``families``: a family left out of learning, and with 3 of its jobs. The others vary its parts.
 ``experts``: jobs with a mixture of experts after 10 of them beside dense ones.
@@ -24,13 +25,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
 from _report import SHARED, Checks
-from synthesis import switch_of
+from synthesis import GENERATORS, switch_of
 
 import nadi
 from nadi.sharing.conditional.conditional_jobs import conditional_job
@@ -234,12 +236,69 @@ def inside(checks: Checks) -> None:
         detail = f"{median:.3f} points, 90th percentile {ninetieth:.3f}"
         checks.add(f"response to {what}", median <= 1 and ninetieth <= 3, detail)
         print(f"     response to {what}: {detail}")
+    on_networks(checks, [job for job, _ in left], made)
+    surrogate(checks, model, left)
     remembered(checks, learned, left, made)
     begin, count = time.perf_counter(), 0
     while time.perf_counter() - begin < 2:
         job = conditional_job(model, with_usual(left[count % LEFT_OUT][1], ""))
         count += sum(trace.nodes.height for trace in {id(one): one for one in job.traces}.values())
     print(f"     {count / (time.perf_counter() - begin):,.0f} operations of traces a second")
+
+
+def on_networks(checks: Checks, left: Sequence[Job], made: Sequence[Job]) -> None:
+    """Simulate jobs on networks that are slower and faster than that which others were tried on."""
+    for bandwidth, latency in ((2.0, 10_000.0), (25.0, 2_000.0), (900.0, 300.0)):
+        errors = []
+        for jobs in zip(left, made, strict=True):
+            system = switch_of(len(jobs[0].traces))
+            (dimension,) = system.network.dimensions
+            other = replace_struct(dimension, bandwidth=bandwidth, latency=latency)
+            network = replace_struct(system.network, dimensions=(other,))
+            system = replace_struct(system, network=network)
+            errors.append(error(*(step_ns(price_job(one, system)[0], system) for one in jobs)))
+        median, ninetieth = np.quantile(errors, [0.5, 0.9]).tolist()
+        detail = f"{100 * median:.2f} %, 90th percentile {100 * ninetieth:.2f} %"
+        about = f"step on a network of {bandwidth:g} GB/s and {latency / 1000:g} us"
+        checks.add(about, median <= 0.02 and ninetieth <= 0.06, detail)
+        print(f"     {about}: {detail}")
+
+
+def surrogate(
+    checks: Checks, model: ConditionalModel, left: Sequence[tuple[Job, Conditions]]
+) -> None:
+    """Predict steps of real jobs from conditions, learned of real jobs and of made ones.
+
+    Both are of the same drawn conditions, so that only what was made differs.
+    """
+    real = held_out(LEARNED, 7)
+    made = [conditional_job(model, with_usual(known, "")) for _, known in real]
+    table = np.array([features(known) for _, known in real])
+    asked_for = np.array([features(known) for _, known in left])
+    truth = np.array([step_of(job) for job, _ in left])
+    steps = [[step_of(job) for job in jobs] for jobs in ([job for job, _ in real], made)]
+    median = []
+    for own in steps:
+        square = table.T @ table + np.eye(table.shape[1])
+        weight = np.linalg.solve(square, table.T @ np.log(own))
+        median.append(float(np.median(np.abs(np.exp(asked_for @ weight) / truth - 1))))
+    naive = float(np.median(np.abs(np.median(steps[0]) / truth - 1)))
+    detail = (
+        f"{100 * median[1]:.1f} %, learned of real ones {100 * median[0]:.1f} %, "
+        f"by the median job {100 * naive:.0f} %"
+    )
+    checks.add("predicted steps, learned of made jobs", median[1] <= 1.1 * median[0], detail)
+    print(f"     predicted steps: {detail}")
+
+
+def features(known: Conditions) -> list[float]:
+    """Return what steps are predicted from: logarithms of numbers, and whether words hold."""
+    numbers = ("hidden", "layers", "heads", "ffn", "vocab", "sequence", *AXES, "micro_batch",
+               "global_batch")  # fmt: skip
+    found = [1.0, *(float(np.log2(int(known[name]))) for name in numbers)]
+    found += [float(known["recompute"] == one) for one in ("none", "full")]
+    found += [float(known["attention"] == "flash"), float(known["gated"])]
+    return [*found, *(float(int(known["zero"]) >= one) for one in (1, 3))]
 
 
 def step_of(job: Job) -> int:
@@ -463,11 +522,37 @@ def random_requests(checks: Checks, count: int) -> None:
     checks.add_many("drawn requests are valid, and run to their end", held, count)
 
 
+class Page(Checks):
+    """Checks that are rows of a page, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[str] = []
+
+    def add(self, name: str, is_exact: bool, detail: str = "") -> None:
+        """Count a check."""
+        self.rows.append(f"| {name} | {detail} | {'holds' if is_exact else 'does not hold'} |")
+        super().add(name, is_exact, detail)
+
+
+def write_page(target: Path, rows: Sequence[str], words: Sequence[str]) -> None:
+    """Write the part of a page of scores that is of generators; the part before it stays."""
+    before = target.read_text().partition(GENERATORS)[0]
+    lines = [
+        f"Written by `python verification/generative.py {' '.join(words)}`, which says what each",
+        "part is. Medians of jobs that were left out of learning, which were drawn with other",
+        "seeds. Beside a figure stands what real jobs reach, or the naive guess.", "",
+        "| what was asked | found | |", "|---|---|---|", *rows,
+    ]  # fmt: skip
+    target.write_text(before + GENERATORS + "\n" + "\n".join(lines) + "\n")
+
+
 def main() -> None:
     """Run the parts that the command line names, or all."""
     words = sys.argv[1:]
-    chosen = [one for one in words if one != "--all"]
-    checks = Checks()
+    target = words[words.index("--write") + 1] if "--write" in words else ""
+    chosen = [one for one in words if one not in ("--all", "--write", target)]
+    checks = Page()
     parts: dict[str, Callable[[Checks], None]] = {
         "inside": inside, "beyond": beyond, "families": families,
         "experts": experts, "recordings": recordings, "spans": spans, "ranks": slow_ranks,
@@ -476,6 +561,8 @@ def main() -> None:
     for name, part in parts.items():
         if not chosen or name in chosen:
             part(checks)
+    if target:
+        write_page(Path(target), checks.rows, words)
     checks.finish()
 
 

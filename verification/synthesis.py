@@ -66,6 +66,8 @@ position = "learned"
 max_positions = 2048
 tied_embeddings = true
 """
+GENERATORS = "\n## Generators\n"
+"""Where a page of scores goes on with what ``generative.py`` writes."""
 TP, PP = 2, 2
 # hidden size, layers, data parallel ranks
 LEARNED = ((768, 12, 2), (1536, 12, 2), (768, 24, 2), (768, 12, 4))
@@ -373,8 +375,9 @@ def main() -> None:
         report(scores, checks)
     if not chosen or "random" in chosen:
         random_jobs(checks, MANY if everything else FEW)
-    if target:
-        Path(target).write_text(page(scores))
+    if target:  # what generative.py wrote stays
+        before = Path(target).read_text().partition(GENERATORS)[1:] if Path(target).exists() else ()
+        Path(target).write_text("".join([page(scores), *before]))
     checks.finish()
 
 
