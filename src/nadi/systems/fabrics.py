@@ -213,7 +213,7 @@ def fabrics_of(parts: tuple[FabricPart, ...], name: str) -> tuple[Fabric, ...]:
     found: list[Fabric] = []
     names: set[str] = set()
     for i, part in enumerate(parts):
-        where = Place(name, f"$.network.fabrics[{i}]")
+        where = FilePlace(name, f"$.network.fabrics[{i}]")
         if not part.name or part.name in names or set(part.name) & set(".*?["):
             where.refuse("name", f"{part.name!r} is not a name of its own", "letters and digits")
         names.add(part.name)
@@ -228,7 +228,7 @@ def changes_of(parts: dict[str, LinkPart], name: str) -> tuple[LinkChange, ...]:
     """
     found = []
     for links, part in parts.items():
-        where = Place(name, f'$.network.links["{links}"]')
+        where = FilePlace(name, f'$.network.links["{links}"]')
         if part.down == bool(part.bandwidth):
             where.refuse(
                 "", "it states no change" if not part.down else "a link that is down has none",
@@ -251,7 +251,7 @@ def given_routes(parts: tuple[GivenRoute, ...], name: str) -> tuple[GivenRoute, 
     """
     found: dict[tuple[int, int], GivenRoute] = {}
     for i, part in enumerate(parts):
-        where = Place(name, f"$.network.routes[{i}]")
+        where = FilePlace(name, f"$.network.routes[{i}]")
         for key in ("src", "dst"):
             where.count(key, getattr(part, key), least=0)
         if (part.src, part.dst) in found or part.src == part.dst or not part.links:
@@ -263,7 +263,7 @@ def given_routes(parts: tuple[GivenRoute, ...], name: str) -> tuple[GivenRoute, 
     return tuple(found.values())
 
 
-class Place:
+class FilePlace:
     """A place in a file, for errors."""
 
     def __init__(self, name: str, path: str) -> None:
@@ -307,7 +307,7 @@ def _factor(text: str) -> float:
     return value
 
 
-def _fabric(part: FabricPart, inner: Fabric | None, where: Place) -> Fabric:
+def _fabric(part: FabricPart, inner: Fabric | None, where: FilePlace) -> Fabric:
     ranks = 0 if part.ranks == "any" else where.count("ranks", part.ranks)
     node = 1
     if part.adapters:
@@ -347,7 +347,7 @@ def _fabric(part: FabricPart, inner: Fabric | None, where: Place) -> Fabric:
     )
 
 
-def _layout(part: FabricPart, where: Place) -> Tree | Torus | FullMesh | Dragonfly:
+def _layout(part: FabricPart, where: FilePlace) -> Tree | Torus | FullMesh | Dragonfly:
     rate = where.rate("bandwidth", part.bandwidth)
     if isinstance(part, _FatTree):
         return _fat_tree(part, rate, where)
@@ -369,7 +369,7 @@ def _layout(part: FabricPart, where: Place) -> Tree | Torus | FullMesh | Dragonf
     return Tree((0,), (1,), (rate,))  # a switch; of rails one beside the other
 
 
-def _torus(part: _Torus, rate: float, where: Place) -> Torus:
+def _torus(part: _Torus, rate: float, where: FilePlace) -> Torus:
     sizes = part.shape.split("x")
     try:
         lengths = tuple(int(size.rstrip("*")) for size in sizes)
@@ -380,7 +380,7 @@ def _torus(part: _Torus, rate: float, where: Place) -> Torus:
     return Torus(lengths, tuple(size.endswith("*") for size in sizes), rate)
 
 
-def _fat_tree(part: _FatTree, rate: float, where: Place) -> Tree:
+def _fat_tree(part: _FatTree, rate: float, where: FilePlace) -> Tree:
     """Return tiers of leaves, spines and, with pods, cores."""
     leaf = where.count("leaf", part.leaf)
     pod = where.count("pod", part.pod, least=0)

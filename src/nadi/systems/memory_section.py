@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from nadi.systems.fabrics import Place
+from nadi.systems.fabrics import FilePlace
 from nadi.systems.memory_tiers import (
     OWN_TIERS,
     LoadedLatency,
@@ -312,7 +312,7 @@ def _curve(
         where.refuse("loaded", lowered(str(error)), "give another value (docs/systems.md)")
 
 
-class _Where(Place):
+class _Where(FilePlace):
     """A part of the section."""
 
     def rate(self, key: str, text: str) -> float:
