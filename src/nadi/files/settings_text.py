@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -171,3 +171,22 @@ def possible_types(root: type, path: str) -> list[inspect.Type]:
         for one in inside:
             found += one.types if isinstance(one, inspect.UnionType) else [one]
     return found
+
+
+def remedy_for(root: type, what: str, path: str, shipped: str, more: Sequence[str] = ()) -> str:
+    """Return the remedy for an invalid value at a path of a file.
+
+    - ``shipped``: A folder of Nadi with files of this kind.
+    - ``more``: Keys that the struct does not have.
+    """
+    possible = possible_types(root, path)
+    if "unknown field" in what:
+        structs = [one for one in possible if isinstance(one, inspect.StructType)]
+        keys = [key.encode_name for one in structs for key in one.fields]
+        return f"known keys: {', '.join([*keys, *more])}"
+    words = [str(w) for one in possible if isinstance(one, inspect.LiteralType) for w in one.values]
+    if words:
+        return f"expected one of: {', '.join(words)}"
+    if "missing required field" in what:
+        return "state it"
+    return f"a file shipped with Nadi shows all keys ({shipped})"

@@ -5,7 +5,7 @@ What the nodes of a generated trace amount to: FLOPs by phase, and bytes by grou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +15,10 @@ from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row, joined_ranges, operand_columns
 from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
+from nadi.trace.groups import RankGroups
 from nadi.trace.operands import AttributesWithOperands
 from nadi.trace.protobuf_values import pack_list
-from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
@@ -228,8 +229,29 @@ def shape_attributes(shapes: Sequence[Sequence[int]], number: Ints) -> Attribute
     )
 
 
-def flops_by_phase(trace: Trace, stage: int) -> pl.DataFrame:
-    """Return the FLOPs of a rank in a step: one row, a column per phase."""
+def job_by_role(traces: Sequence[Trace], groups: Mapping[str, Ints]) -> Job:
+    """Make a job of the traces of all ranks, with those groups that they use."""
+    used = {role for trace in set(traces) for role in trace.groups["name"].to_list()}
+    members = {role: ranks for role, ranks in groups.items() if role in used}
+    rank_groups = RankGroups(members, len(traces))
+    return Job(tuple(traces), MATCHES.empty(), ISSUES.empty(), rank_groups=rank_groups)
+
+
+def step_totals(job: Job, each: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return what a rank of each different trace does in a step: FLOPs and communication.
+
+    The column ``each`` numbers the traces.
+    """
+    flops, communication = [], []
+    for n, trace in enumerate(dict.fromkeys(job.traces)):
+        number = pl.lit(n, dtype=pl.Int64).alias(each)
+        flops.append(_flops_by_phase(trace).select(number, pl.all()))
+        communication.append(_communication_by_role(trace, job).select(number, pl.all()))
+    return pl.concat(flops), pl.concat(communication)
+
+
+def _flops_by_phase(trace: Trace) -> pl.DataFrame:
+    """Return one row, a column per phase."""
     sums = (
         trace.nodes.filter(pl.col("flops") > 0)
         .group_by(pl.col("phase").cast(pl.String))
@@ -237,12 +259,11 @@ def flops_by_phase(trace: Trace, stage: int) -> pl.DataFrame:
     )
     found = dict(sums.iter_rows())
     phases = ("forward", "backward", "recompute", "optimizer")
-    columns = {phase: found.get(phase, 0) for phase in phases}
-    return pl.DataFrame({"stage": stage, **columns})
+    return pl.DataFrame({phase: found.get(phase, 0) for phase in phases})
 
 
-def communication_by_role(trace: Trace, job: Job, stage: int) -> pl.DataFrame:
-    """Return the collectives and messages of a rank in a step: a row per role and type."""
+def _communication_by_role(trace: Trace, job: Job) -> pl.DataFrame:
+    """Return the collectives and messages: a row per role and type."""
     assert job.rank_groups is not None
     roles = trace.groups["name"].to_list()
     sizes = [job.rank_groups.members[role].shape[1] for role in roles]
@@ -255,8 +276,6 @@ def communication_by_role(trace: Trace, job: Job, stage: int) -> pl.DataFrame:
         .group_by("group", pl.col("comm_type").cast(pl.String).alias("type"), maintain_order=True)
         .agg(pl.len().cast(pl.Int64).alias("count"), pl.col("comm_bytes").sum().alias("bytes"))
         .join(names, on="group")
-        .select(
-            pl.lit(stage, dtype=pl.Int64).alias("stage"), "role", "type", "ranks", "count", "bytes"
-        )
+        .select("role", "type", "ranks", "count", "bytes")
         .sort("role", "type")
     )

@@ -10,11 +10,10 @@ The rules by which a system is simulated, as far as others may differ: Nadi's ow
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import NoReturn
 
 import numpy as np
 
-from nadi.errors import InputError, UsageError
+from nadi.errors import UsageError
 from nadi.simulation.collectives.collective_algorithms import (
     algorithms_of,
     chunks_of,
@@ -33,7 +32,7 @@ from nadi.simulation.collectives.phases import (
 )
 from nadi.simulation.engine.codes import Comm
 from nadi.simulation.engine.machine_state import NUM_SLOTS, WORLD
-from nadi.simulation.work.program import Program
+from nadi.simulation.work.program import Program, refuse_node
 from nadi.systems.collective_times import known_times
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.systems.system import (  # fmt: skip
@@ -297,12 +296,12 @@ class AstraSimRules(DefaultRules):
         """Refuse what stops ASTRA-sim, or takes it forever."""
         metadata = np.flatnonzero(program.kind == NODE_KINDS.index("METADATA"))
         if metadata.size:
-            _refuse(program, metadata[0], "a METADATA node stops ASTRA-sim")
+            refuse_node(program, metadata[0], "a METADATA node stops ASTRA-sim")
         if system.compute.roofline:
             computes = (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu
             endless = np.flatnonzero(computes & (program.flops == 0) & (program.tensor_bytes > 0))
             if endless.size:
-                _refuse(
+                refuse_node(
                     program, endless[0], "num_ops of 0 takes 292 years in ASTRA-sim",
                     "use the right rules: compat = ''",
                 )  # fmt: skip
@@ -334,10 +333,6 @@ class AstraSimRules(DefaultRules):
         world[WORLD.rounds_down] = world[WORLD.lowest_only] = 1
         world[WORLD.relays_parts] = world[WORLD.issues_late] = 1
         world[WORLD.sets] = 1
-
-
-def _refuse(program: Program, node: int, what: str, remedy: str = "") -> NoReturn:
-    raise InputError(program.describe(int(node)), what, remedy)
 
 
 def _of_group(

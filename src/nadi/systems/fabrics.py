@@ -213,7 +213,7 @@ def fabrics_of(parts: tuple[FabricPart, ...], name: str) -> tuple[Fabric, ...]:
     found: list[Fabric] = []
     names: set[str] = set()
     for i, part in enumerate(parts):
-        where = _Where(name, f"$.network.fabrics[{i}]")
+        where = FilePlace(name, f"$.network.fabrics[{i}]")
         if not part.name or part.name in names or set(part.name) & set(".*?["):
             where.refuse("name", f"{part.name!r} is not a name of its own", "letters and digits")
         names.add(part.name)
@@ -228,7 +228,7 @@ def changes_of(parts: dict[str, LinkPart], name: str) -> tuple[LinkChange, ...]:
     """
     found = []
     for links, part in parts.items():
-        where = _Where(name, f'$.network.links["{links}"]')
+        where = FilePlace(name, f'$.network.links["{links}"]')
         if part.down == bool(part.bandwidth):
             where.refuse(
                 "", "it states no change" if not part.down else "a link that is down has none",
@@ -251,7 +251,7 @@ def given_routes(parts: tuple[GivenRoute, ...], name: str) -> tuple[GivenRoute, 
     """
     found: dict[tuple[int, int], GivenRoute] = {}
     for i, part in enumerate(parts):
-        where = _Where(name, f"$.network.routes[{i}]")
+        where = FilePlace(name, f"$.network.routes[{i}]")
         for key in ("src", "dst"):
             where.count(key, getattr(part, key), least=0)
         if (part.src, part.dst) in found or part.src == part.dst or not part.links:
@@ -263,17 +263,19 @@ def given_routes(parts: tuple[GivenRoute, ...], name: str) -> tuple[GivenRoute, 
     return tuple(found.values())
 
 
-class _Where:
+class FilePlace:
     """A place in a file, for errors."""
 
     def __init__(self, name: str, path: str) -> None:
-        self._name, self._path = name, path
+        self.name, self.path = name, path
 
     def refuse(self, key: str, what: str, remedy: str) -> NoReturn:
-        path = f"{self._path}.{key}" if key else self._path
-        raise FormatError(f"{self._name}: {path}", what, remedy)
+        """Raise FormatError about a key, or about all of it."""
+        path = f"{self.path}.{key}" if key else self.path
+        raise FormatError(f"{self.name}: {path}", what, remedy)
 
     def read(self, key: str, text: str, parse: Callable[[str], _Value]) -> _Value:
+        """Read a quantity."""
         try:
             return parse(text)
         except ValueError as error:
@@ -287,6 +289,7 @@ class _Where:
         return rate / 1e9
 
     def count(self, key: str, value: int, least: int = 1) -> int:
+        """Check a count."""
         if not least <= value <= _MOST:
             self.refuse(key, f"{value} is not {least} to 2^31", "give another one")
         return value
@@ -304,7 +307,7 @@ def _factor(text: str) -> float:
     return value
 
 
-def _fabric(part: FabricPart, inner: Fabric | None, where: _Where) -> Fabric:
+def _fabric(part: FabricPart, inner: Fabric | None, where: FilePlace) -> Fabric:
     ranks = 0 if part.ranks == "any" else where.count("ranks", part.ranks)
     node = 1
     if part.adapters:
@@ -344,7 +347,7 @@ def _fabric(part: FabricPart, inner: Fabric | None, where: _Where) -> Fabric:
     )
 
 
-def _layout(part: FabricPart, where: _Where) -> Tree | Torus | FullMesh | Dragonfly:
+def _layout(part: FabricPart, where: FilePlace) -> Tree | Torus | FullMesh | Dragonfly:
     rate = where.rate("bandwidth", part.bandwidth)
     if isinstance(part, _FatTree):
         return _fat_tree(part, rate, where)
@@ -366,7 +369,7 @@ def _layout(part: FabricPart, where: _Where) -> Tree | Torus | FullMesh | Dragon
     return Tree((0,), (1,), (rate,))  # a switch; of rails one beside the other
 
 
-def _torus(part: _Torus, rate: float, where: _Where) -> Torus:
+def _torus(part: _Torus, rate: float, where: FilePlace) -> Torus:
     sizes = part.shape.split("x")
     try:
         lengths = tuple(int(size.rstrip("*")) for size in sizes)
@@ -377,7 +380,7 @@ def _torus(part: _Torus, rate: float, where: _Where) -> Torus:
     return Torus(lengths, tuple(size.endswith("*") for size in sizes), rate)
 
 
-def _fat_tree(part: _FatTree, rate: float, where: _Where) -> Tree:
+def _fat_tree(part: _FatTree, rate: float, where: FilePlace) -> Tree:
     """Return tiers of leaves, spines and, with pods, cores."""
     leaf = where.count("leaf", part.leaf)
     pod = where.count("pod", part.pod, least=0)

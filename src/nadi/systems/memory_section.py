@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from nadi.errors import FormatError
+from nadi.systems.fabrics import FilePlace
 from nadi.systems.memory_tiers import (
     OWN_TIERS,
     LoadedLatency,
@@ -313,21 +312,8 @@ def _curve(
         where.refuse("loaded", lowered(str(error)), "give another value (docs/systems.md)")
 
 
-@dataclass(frozen=True)
-class _Where:
-    """A part of a file: what it is called in errors."""
-
-    name: str
-    path: str
-
-    def refuse(self, key: str, what: str, remedy: str) -> NoReturn:
-        raise FormatError(f"{self.name}: {self.path}.{key}", what, remedy)
-
-    def read(self, key: str, text: str, parse: Callable[[str], _Value]) -> _Value:
-        try:
-            return parse(text)
-        except ValueError as error:
-            self.refuse(key, str(error), "write the number with its unit")
+class _Where(FilePlace):
+    """A part of the section."""
 
     def rate(self, key: str, text: str) -> float:
         """Read a bandwidth in bytes per ns; 0 for one without limit."""
@@ -339,11 +325,6 @@ class _Where:
         if latency > MOST_LATENCY:
             self.refuse(key, f"{text!r} is longer than an hour", "give the latency of an access")
         return float(latency)
-
-    def count(self, key: str, number: int) -> int:
-        if not 1 <= number <= _MOST:
-            self.refuse(key, f"{number} is not 1 to 2^31", "give another one")
-        return number
 
     def check_name(self, text: str, others: Sequence[str]) -> None:
         if not _NAME.fullmatch(text):

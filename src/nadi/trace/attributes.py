@@ -215,7 +215,7 @@ class Attributes:
         for one in np.unique(number).tolist():
             mine = np.flatnonzero(number == one)
             begin = at[mine] - self._starts[one]
-            place_spans(_writable(self.buffers[one]), begin, length[mine], first[mine], out)
+            place_spans(writable(self.buffers[one]), begin, length[mine], first[mine], out)
         value = self.value.copy()
         value[rows] = first
         return replace(self, value=value, buffers=(out,))
@@ -285,13 +285,13 @@ def combined(parts: Sequence[Part]) -> Attributes:
     height = max((int(new_row.max(initial=-1)) + 1 for new_row, _ in masks), default=0)
     count = np.zeros(height + 1, dtype=np.int64)
     for part, mask in zip(parts, masks, strict=True):
-        count_attributes(_writable(part.attributes.node), *mask, count)
+        count_attributes(writable(part.attributes.node), *mask, count)
     at = np.cumsum(count) - count
     out = empty_columns(int(count.sum()))
     begin = 0
     for (one, _, _), mask in zip(parts, masks, strict=True):
         given: tuple[npt.NDArray[Any], ...] = (one.node, one.name, one.type, one.value, one.length)
-        columns = tuple(_writable(column) for column in given)
+        columns = tuple(writable(column) for column in given)
         new_name = [names.setdefault(name, len(names)) for name in one.names]
         shift = np.where(_IS_SPAN, begin, 0)
         place_attributes(columns, *mask, np.array(new_name, dtype=np.int32), shift, at, out)
@@ -315,11 +315,11 @@ def empty_columns(size: int) -> _Columns:
 
 def _row_map(part: Part) -> Ints:
     if part.new_row is not None:
-        return np.asarray(_writable(part.new_row))
+        return np.asarray(writable(part.new_row))
     return np.arange(int(part.attributes.node.max(initial=-1)) + 1)
 
 
-def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return a writable array, because kernels would compile again for a read-only one."""
     return np.require(array, requirements=["C", "W"])
 

@@ -71,22 +71,23 @@ def describe_activity(run: Run) -> dict[str, Any]:
     renamed = {name: f"{name}_gb_per_s"
                for name in ("bandwidth", "bus_bandwidth", "bound_bus_bandwidth")}  # fmt: skip
     return {
-        "activity": _in_ns(
+        "activity": in_ns(
             rank_activity(graph, window), "computing", "transferring", "waiting", "copying", "idle"
         ),
-        "streams": _in_ns(stream_activity(graph, window), "busy", "communicating", "idle"),
-        "operations": _in_ns(
+        "streams": in_ns(stream_activity(graph, window), "busy", "communicating", "idle"),
+        "operations": in_ns(
             operation_totals(graph, window).head(_MOST), "time", "shortest", "longest"
         ),
-        "collectives": _in_ns(
+        "collectives": in_ns(
             collectives.head(_MOST).rename(renamed), "waiting", "transferring", "bound"
         ),
         "collectives_bound_by": ({"system": system, "reason": reason} if system else None),
     }
 
 
-def _in_ns(found: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
-    return found.rename({name: f"{name}_ns" for name in times}).to_dicts()
+def in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
+    """Convert rows to objects, with the unit in the names of times."""
+    return table.rename({name: f"{name}_ns" for name in times}).to_dicts()
 
 
 _TIMES = tuple(

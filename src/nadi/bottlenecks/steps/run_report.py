@@ -29,6 +29,7 @@ from nadi.bottlenecks.steps.result import (
     describe_modules,
     describe_no_gain,
     describe_verdict,
+    in_ns,
     verdict_in_words,
 )
 from nadi.bottlenecks.steps.run import Run
@@ -234,14 +235,9 @@ def _explained(run: Run) -> dict[str, Any]:
 def _stragglers(run: Run) -> dict[str, Any]:
     longest = run.stragglers.collectives.sort("waited", descending=True).head(TOP)
     return {
-        "ranks": _in_ns(run.stragglers.ranks, "caused", "waited"),
-        "collectives": _in_ns(longest, "time", "waited", "late", "longest"),
+        "ranks": in_ns(run.stragglers.ranks, "caused", "waited"),
+        "collectives": in_ns(longest, "time", "waited", "late", "longest"),
     }
-
-
-def _in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
-    """Convert rows to objects, with the unit in the names of times."""
-    return table.rename({name: f"{name}_ns" for name in times}).to_dicts()
 
 
 @checked

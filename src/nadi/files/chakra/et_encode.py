@@ -13,10 +13,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError, Parameter, UsageError
@@ -32,7 +30,7 @@ from nadi.files.chakra.et_encode_kernels import (
 )
 from nadi.kernels.sequences import group_rows
 from nadi.trace.arrays import Bytes, Ints, numbered_texts
-from nadi.trace.attributes import CODES, AttributeBuilder, Attributes, Part
+from nadi.trace.attributes import CODES, AttributeBuilder, Attributes, Part, writable
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
@@ -136,9 +134,9 @@ def _message_columns(trace: Trace, described: ChakraFields, *, from_chakra: bool
     return MessageColumns(
         nodes=nodes,
         ctrl_first=ctrl_first,
-        ctrl=_writable(ctrl),
+        ctrl=writable(ctrl),
         data_first=data_first,
-        data=_writable(data),
+        data=writable(data),
         given=_given_attributes(described.given, height, 0, 0),
         more=_given_attributes(Part(more), height, len(given.names), end),
         columns=ColumnAttributes(
@@ -154,14 +152,9 @@ def _message_columns(trace: Trace, described: ChakraFields, *, from_chakra: bool
             [ROLES.index(name) + 1 if name in ROLES else 0 for name in names], dtype=np.int64
         ),
         names=content,
-        buffer=_writable(buffer),
+        buffer=writable(buffer),
         rest=np.concatenate([*others, *more.buffers]),
     )
-
-
-def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a writable array, because kernels would compile again for a read-only one."""
-    return np.require(array, requirements=["C", "W"])
 
 
 def _given_attributes(part: Part, height: int, first_name: int, shift: int) -> GivenAttributes:
@@ -181,12 +174,12 @@ def _given_attributes(part: Part, height: int, first_name: int, shift: int) -> G
     # of a type that is not written
     kind = given.type if is_kept is None else np.where(is_kept, given.type, _LEFT_OUT)
     return GivenAttributes(
-        first=_writable(first),
-        end=_writable(end),
-        name=_writable(given.name + np.int32(first_name) if first_name else given.name),
-        type=_writable(kind),
-        value=_writable(given.value + shift * given.is_span if shift else given.value),
-        length=_writable(given.length),
+        first=writable(first),
+        end=writable(end),
+        name=writable(given.name + np.int32(first_name) if first_name else given.name),
+        type=writable(kind),
+        value=writable(given.value + shift * given.is_span if shift else given.value),
+        length=writable(given.length),
         size=np.empty(len(given), dtype=np.int32),
     )
 

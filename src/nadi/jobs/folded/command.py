@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from nadi.errors import Parameter, UsageError
-from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_console, refuse
+from nadi.results.terminal.options import (
+    AsJson,
+    JobArgument,
+    Overwrite,
+    SystemName,
+    output_console,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from nadi.recordings.folded.folded_job import FoldedJob
@@ -41,11 +48,7 @@ A recording becomes the nodes that nadi simulate makes of it.
 
 
 def command(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
-                            "prefix of their names, a folder of recordings, or a folded job.",
-                            show_default=False),
-    ],
+    job: JobArgument,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
                           help="Write the folded job to this file (.nadi); with --to-ranks, the "

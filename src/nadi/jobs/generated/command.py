@@ -26,10 +26,10 @@ from nadi.models.llm.options import (
     Tp,
     Zero,
 )
-from nadi.results.terminal.options import AsJson, Overwrite, SimulatedOn, output_console
+from nadi.results.terminal.options import AsJson, JobOutput, Overwrite, SimulatedOn, output_console
 
 if TYPE_CHECKING:
-    from nadi.jobs.generated.generated_job_output import Wishes
+    from nadi.jobs.job_output import Wishes
     from nadi.models.llm.language_model import LanguageModel
     from nadi.models.llm.parallel_plan import ParallelPlan
 
@@ -67,11 +67,6 @@ _Stats = Annotated[
     bool, typer.Option("--stats", help="Print memory of each stage by component, FLOPs by phase, "
                        "and communication by group and type."),
 ]  # fmt: skip
-_Output = Annotated[
-    str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
-                      help="Write a Chakra trace per rank and comm_group.json to this folder, "
-                      "or all ranks folded to this file (.nadi)."),
-]  # fmt: skip
 
 
 def llm(
@@ -82,7 +77,7 @@ def llm(
     ends_as_layers: EndsAsLayers = False,
     recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",
     inference: Inference = "", prefix: _Prefix = 0, stats: _Stats = False, system: SimulatedOn = "",
-    output: _Output = "", overwrite: Overwrite = False, as_json: AsJson = False,
+    output: JobOutput = "", overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
     if model == "list":
@@ -90,7 +85,7 @@ def llm(
 
         sys.stdout.write("\n".join(shipped_language_models()) + "\n")
         return
-    from nadi.jobs.generated.generated_job_output import Wishes
+    from nadi.jobs.job_output import Wishes
     from nadi.models.llm.generated_jobs import checked_plan
 
     fields = {
@@ -107,8 +102,8 @@ def llm(
 def _generate(
     model: LanguageModel, plan: ParallelPlan, wishes: Wishes, *, stats: bool, as_json: bool
 ) -> None:
-    from nadi.jobs.generated.generated_job_output import make_job
     from nadi.jobs.generated.result import GENERATED, GENERATED_IN_FULL
+    from nadi.jobs.job_output import make_job
     from nadi.models.llm.generated_jobs import job_of_model, statistics_of
 
     job, done = make_job(lambda: job_of_model(model, plan), plan.world_size, wishes)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, Overwrite, SimulatedOn, output_console
+from nadi.models.llm.options import Dtype
+from nadi.results.terminal.options import AsJson, JobOutput, Overwrite, SimulatedOn, output_console
 
 HELP = """Generate a training or inference step of a network on many ranks.
 
@@ -41,24 +42,16 @@ _Bucket = Annotated[
     int, typer.Option("--bucket", metavar="MIB",
                       help="Gradients that are reduced together, as bucket_cap_mb of DDP."),
 ]  # fmt: skip
-_Dtype = Annotated[
-    str, typer.Option("--dtype", metavar="TYPE", help="Of weights and activations, as in torch.")
-]
 _Inference = Annotated[
     bool, typer.Option("--inference", show_default=False, help="The forward alone.")
 ]
-_Output = Annotated[
-    str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
-                      help="Write a Chakra trace per rank and comm_group.json to this folder, "
-                      "or all ranks folded to this file (.nadi)."),
-]  # fmt: skip
 
 
 def network(
     model: _Model,
     ranks: _Ranks = 1, batch: _Batch = 1, zero: _Zero = 0, bucket: _Bucket = 25,
-    dtype: _Dtype = "bfloat16", inference: _Inference = False, system: SimulatedOn = "",
-    output: _Output = "", overwrite: Overwrite = False, as_json: AsJson = False,
+    dtype: Dtype = "bfloat16", inference: _Inference = False, system: SimulatedOn = "",
+    output: JobOutput = "", overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
     if model == "list":
@@ -66,8 +59,8 @@ def network(
 
         sys.stdout.write("\n".join(shipped_networks()) + "\n")
         return
-    from nadi.jobs.generated.generated_job_output import Wishes, make_job
     from nadi.jobs.generated.result import GENERATED_NETWORK
+    from nadi.jobs.job_output import Wishes, make_job
     from nadi.models.networks.network_jobs import (
         job_of_network,
         planned_network,

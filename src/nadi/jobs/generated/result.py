@@ -28,6 +28,7 @@ from nadi.simulation.accounts.simulation_results import SimulationResults, resul
 from nadi.simulation.accounts.times import steady_step
 from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.simulation import Simulation
+from nadi.systems.system import System
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
 _SHOWN, _PARTS = 6, 12  # stages, parts of a network
@@ -70,8 +71,7 @@ def _rate_of_step(statistics: JobStatistics, done: Simulation) -> dict[str, floa
     step = done.makespan
     if statistics.inference:
         step = steady_step(done, feeds_back=statistics.inference == "decode")
-    possible = done.system.compute.peak * statistics.world_size * step / 1e9
-    share = statistics.model_flops / possible if possible > 0 else -1.0
+    share = _utilization(statistics, done.system, step)
     rate = statistics.tokens / max(step, 1) * 1e9
     return {"step_ns": step, "tokens_per_second": rate, "mfu": share}
 
@@ -212,12 +212,12 @@ def _described_network(made: tuple[NetworkStatistics, SimulationResults | None])
     }
     if results is not None:
         found["simulation"] = SIMULATION.data(results)
-        found["mfu"] = _utilization(statistics, results)
+        found["mfu"] = _utilization(statistics, results.system, results.makespan)
     return found
 
 
-def _utilization(statistics: NetworkStatistics, results: SimulationResults) -> float:
-    possible = results.system.compute.peak * statistics.world_size * results.makespan / 1e9
+def _utilization(statistics: JobStatistics | NetworkStatistics, system: System, ns: int) -> float:
+    possible = system.compute.peak * statistics.world_size * ns / 1e9
     return statistics.model_flops / possible if possible > 0 else -1.0
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nadi.errors import UsageError
-from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_console
+from nadi.jobs.job_output import Wishes
+from nadi.results.terminal.options import (
+    AsJson,
+    JobArgument,
+    JobOutput,
+    Overwrite,
+    SystemName,
+    output_console,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nadi.jobs.scaled_classes import ScaledJob
+    from nadi.jobs.scaled_classes import ScaledJob, Wanted
 
 HELP = """Scale a job up: more replicas, other TP, PP and CP degrees.
 
@@ -39,11 +45,7 @@ def _axis(name: str, what: str) -> Any:
 
 
 def command(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
-                            "prefix of their names, a folder of recordings, or a folded job.",
-                            show_default=False),
-    ],
+    job: JobArgument,
     dp: Annotated[int | None, _axis("--dp", "Data parallel replicas.")] = None,
     tp: Annotated[int | None, _axis("--tp", "Tensor parallel ranks.")] = None,
     pp: Annotated[int | None, _axis("--pp", "Pipeline stages.")] = None,
@@ -52,11 +54,7 @@ def command(
         int | None, _axis("--micro-batches", "Micro-batches of a step, where stages change.")
     ] = None,
     system: SystemName = "",
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
-                          help="Write a Chakra trace per rank and comm_group.json to this folder, "
-                          "or all ranks folded to this file (.nadi)."),
-    ] = "",
+    output: JobOutput = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -67,8 +65,8 @@ def command(
     if not any((dp, tp, pp, cp)):
         raise UsageError("nadi scale", "no other number of ranks is asked for",
                          "give --dp, --tp, --pp or --cp")  # fmt: skip
-    wishes = _Wishes(wanted, system, output, overwrite)
-    scaled, described = _scaled(job, wishes)
+    wishes = Wishes(system, output, overwrite)
+    scaled, described = _scaled(job, wanted, wishes)
     from nadi.jobs.scaled.result import SCALE
     from nadi.results.text import print_issues
 
@@ -78,21 +76,10 @@ def command(
     console = output_console()
     print_issues(scaled.job.issues.iter_rows(named=True), console)
     if output:
-        ranks = scaled.after.ranks
-        what = "ranks, folded" if output.endswith(".nadi") else "traces and comm_group.json"
-        console.print(f"{ranks} {what} in {output}", markup=False)
+        console.print(wishes.told(scaled.after.ranks), markup=False)
 
 
-class _Wishes(NamedTuple):
-    """The options, by name."""
-
-    wanted: Any
-    system: str
-    output: str
-    overwrite: bool
-
-
-def _scaled(job: str, wishes: _Wishes) -> tuple[ScaledJob, dict[str, Any]]:
+def _scaled(job: str, wanted: Wanted, wishes: Wishes) -> tuple[ScaledJob, dict[str, Any]]:
     from nadi.results.terminal.progress import show_progress
 
     with show_progress(announce=False, use="scale") as progress:
@@ -104,28 +91,16 @@ def _scaled(job: str, wishes: _Wishes) -> tuple[ScaledJob, dict[str, Any]]:
         from nadi.systems.library import read_system_file
         from nadi.trace.trace import Job
 
-        if wishes.output.endswith(".nadi"):
+        if wishes.folds:
             check_folded_output(wishes.output, job, overwrite=wishes.overwrite)
         described = read_system_file(wishes.system) if wishes.system else None
         given = read_job(job, progress)
         ranks = given.traces if isinstance(given, Job) else given
         machine = described.fit(len(ranks)) if described else None
-        scaled = scale(given, **wishes.wanted._asdict(), system=machine, progress=progress)
+        scaled = scale(given, **wanted._asdict(), system=machine, progress=progress)
         step = None
         if wishes.system:
             progress("simulating")
             step = scaled_step(scaled, wishes.system)
-        if wishes.output:
-            _write(scaled, wishes, progress)
+        wishes.write(scaled.job, progress)
     return scaled, SCALE.data((scaled, step))
-
-
-def _write(scaled: ScaledJob, wishes: _Wishes, progress: Callable[[str], None]) -> None:
-    from nadi.models.job_files import write_job
-    from nadi.recordings.folded.files import write_folded
-
-    progress(f"writing {wishes.output}")
-    if wishes.output.endswith(".nadi"):
-        write_folded(scaled.job, wishes.output)
-    else:
-        write_job(scaled.job, wishes.output, overwrite=wishes.overwrite)

@@ -22,10 +22,8 @@ from nadi.models.llm.pipeline_schedules import (
     pipeline_schedule,
 )
 from nadi.models.llm.stage_traces import Chunk, message_bytes, plan_from, stage_chunks, stage_trace
-from nadi.models.row_traces import communication_by_role, flops_by_phase
+from nadi.models.row_traces import job_by_role, step_totals
 from nadi.trace.arrays import Ints
-from nadi.trace.groups import RankGroups
-from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 
 
@@ -44,11 +42,8 @@ def job_of_model(model: LanguageModel, plan: ParallelPlan) -> Job:
         for stage, order in enumerate(stage_orders(checked))
     ]
     of_stage = checked.world_size // checked.pp
-    traces = tuple(trace for trace in stages for _ in range(of_stage))
-    used = {role for trace in stages for role in trace.groups["name"].to_list()}
-    members = {role: ranks for role, ranks in checked.groups(model).items() if role in used}
-    groups = RankGroups(members, checked.world_size)
-    return Job(traces, MATCHES.empty(), ISSUES.empty(), rank_groups=groups)
+    traces = [trace for trace in stages for _ in range(of_stage)]
+    return job_by_role(traces, checked.groups(model))
 
 
 def stage_orders(plan: ParallelPlan) -> list[StageOrder]:
@@ -176,7 +171,8 @@ def statistics_of(
     """
     checked = plan.of(model)
     made = job_of_model(model, checked) if job is None else job
-    traces = list(dict.fromkeys(made.traces))
+    traces = set(made.traces)
+    flops, communication = step_totals(made, "stage")
     orders = stage_orders(checked)
     memory = [
         {"stage": stage, **_memory(model, checked, stage_chunks(model, checked, stage), order)}
@@ -189,10 +185,8 @@ def statistics_of(
         tokens=tokens,
         parameters=model.total_parameters,
         active_parameters=model.active_parameters(),
-        flops=pl.concat([flops_by_phase(trace, stage) for stage, trace in enumerate(traces)]),
-        communication=pl.concat(
-            [communication_by_role(one, made, n) for n, one in enumerate(traces)]
-        ),
+        flops=flops,
+        communication=communication,
         memory=pl.DataFrame(memory),
         masked_flops=checked.world_size // len(traces) * sum(
             round(_attention_flops(one) * (1 / checked.computed_scores - 1)) for one in traces

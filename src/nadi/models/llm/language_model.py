@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
-from msgspec import inspect
 
 from nadi.errors import FormatError
-from nadi.files.settings_text import convert_settings, parse_settings, possible_types
+from nadi.files.settings_text import convert_settings, parse_settings, remedy_for
 from nadi.files.shipped_files import Shelf
 
 LayerKind: TypeAlias = Literal["dense", "moe"]
@@ -412,28 +411,12 @@ def language_model_from(value: Any, name: str = "language model") -> LanguageMod
 
     - Raises FormatError if a key is unknown or a value is invalid; the message names the JSON path.
     """
-    found = convert_settings(value, LanguageModel, name, _remedy)
+    found = convert_settings(
+        value, LanguageModel, name,
+        lambda what, path: remedy_for(LanguageModel, what, path, "nadi/data/models"),
+    )  # fmt: skip
     msgspec.structs.replace(found, name=name).check()  # errors name the file
     return found if found.name else msgspec.structs.replace(found, name=name)
-
-
-def _remedy(what: str, path: str) -> str:
-    """Return the remedy for an invalid value at a path of a file."""
-    possible = possible_types(LanguageModel, path)
-    if "unknown field" in what:
-        keys = [
-            key.encode_name
-            for one in possible
-            if isinstance(one, inspect.StructType)
-            for key in one.fields
-        ]
-        return f"known keys: {', '.join(keys)}"
-    words = [str(w) for one in possible if isinstance(one, inspect.LiteralType) for w in one.values]
-    if words:
-        return f"expected one of: {', '.join(words)}"
-    if "missing required field" in what:
-        return "state it"
-    return "a file shipped with Nadi shows all keys (nadi/data/models)"
 
 
 def _sum(linears: tuple[Linear, ...]) -> int:

@@ -220,28 +220,28 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _check(self, model: LanguageModel) -> None:
         if self.world_size > _LARGEST_WORLD:
-            _refuse("tp", f"{self.world_size} ranks", f"at most {_LARGEST_WORLD} are supported")
+            unfit("tp", f"{self.world_size} ranks", f"at most {_LARGEST_WORLD} are supported")
         for name in ("dtype", "gradient_dtype"):
             if getattr(self, name) not in ITEMSIZE:
-                _refuse(name, f"unknown type {getattr(self, name)!r}", "give torch's name of it")
+                unfit(name, f"unknown type {getattr(self, name)!r}", "give torch's name of it")
         self._check_widths(model)
         self._check_batch(model)
         self._check_experts(model)
         if self.inference:
             if self.recompute != "none" or self.schedule not in ("gpipe", "1f1b"):
                 what = "inference has no backward: no recompute, and no schedule of backwards"
-                _refuse("inference", what, "leave both out")
+                unfit("inference", what, "leave both out")
         elif self.zero == 3 and self.pp > 1 and self.schedule in _SPLIT_BACKWARD:
-            _refuse("zero", f"3 with schedule {self.schedule}", "use zero 2 or less, or 1f1b")
+            unfit("zero", f"3 with schedule {self.schedule}", "use zero 2 or less, or 1f1b")
         check_pipeline(
             self.schedule, self.pp, self.micro_batches,
             self.chunks if self.schedule == "interleaved" else 1,
         )  # fmt: skip
         if self.schedule != "interleaved" and self.chunks > 1:
-            _refuse("chunks", f"{self.chunks} with schedule {self.schedule}", "use interleaved")
+            unfit("chunks", f"{self.chunks} with schedule {self.schedule}", "use interleaved")
         places = model.layers + (2 if self.ends_as_layers else 0)
         if places < self.positions:
-            _refuse(
+            unfit(
                 "pp", f"{self.positions} chunks of a model with {model.layers} layers",
                 f"at most {places // self.stage_chunks or 1} stages have a layer each",
             )  # fmt: skip
@@ -256,26 +256,26 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, width in widths.items():
             if width % self.tp:
                 what = f"{self.tp} does not divide the model's {name}, {width}"
-                _refuse("tp", what, f"one of {_divisors(width)}")
+                unfit("tp", what, f"one of {_divisors(width)}")
         if self.tp % model.kv_heads and model.kv_heads % self.tp:
             of_heads = [n for n in range(1, model.heads + 1) if model.heads % n == 0]
             keys = model.kv_heads
             fits = [str(n) for n in of_heads if n % keys == 0 or keys % n == 0]
             what = f"{self.tp} and the {model.kv_heads} heads of keys: neither divides the other"
-            _refuse("tp", what, f"one of {', '.join(fits[:12])}")
+            unfit("tp", what, f"one of {', '.join(fits[:12])}")
 
     def _check_batch(self, model: LanguageModel) -> None:
         if not self.sequence:
-            _refuse("sequence", "the model states no sequence length", "give one")
+            unfit("sequence", "the model states no sequence length", "give one")
         if self.prefix:
             self._check_prefix(model)
         of_ranks = self.cp * (self.tp if self.sequence_parallel else 1)
         if self.inference != "decode" and self.suffix % of_ranks:
             below = self.suffix - self.suffix % of_ranks
             what = f"{self.suffix} tokens cannot be shared equally by {of_ranks} ranks"
-            _refuse("sequence", what, f"{self.prefix + (below or of_ranks)} would fit")
+            unfit("sequence", what, f"{self.prefix + (below or of_ranks)} would fit")
         if self.inference == "decode" and self.cp > 1:
-            _refuse("cp", "context parallel decoding is not generated", "use cp=1")
+            unfit("cp", "context parallel decoding is not generated", "use cp=1")
         of_step = self.dp * self.micro_batch
         if self.global_batch % of_step:
             below = self.global_batch - self.global_batch % of_step
@@ -284,42 +284,42 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{self.global_batch} sequences are no multiple of dp * micro_batch, "
                 f"{self.dp} * {self.micro_batch}"
             )
-            _refuse("global_batch", what, f"{fits} would fit")
+            unfit("global_batch", what, f"{fits} would fit")
 
     def _check_prefix(self, model: LanguageModel) -> None:
         """Raise UsageError if sequences cannot share a prefix."""
         if not self.inference:
-            _refuse("prefix", "training computes all of each sequence",
+            unfit("prefix", "training computes all of each sequence",
                     "leave it out, or use inference prefill or decode")  # fmt: skip
         if self.prefix >= self.sequence:
             what = f"{self.prefix} tokens, and a sequence has {self.sequence}"
-            _refuse("prefix", what, f"at most {self.sequence - 1}")
+            unfit("prefix", what, f"at most {self.sequence - 1}")
         if self.cp > 1:
-            _refuse("cp", "a prefix shared by context parallel ranks is not generated", "use cp=1")
+            unfit("cp", "a prefix shared by context parallel ranks is not generated", "use cp=1")
         if self.inference == "prefill" and model.mla is not None:
             what = "keys and values of a compressed prefix are not generated"
-            _refuse("prefix", what, "leave it out for models with latent attention")
+            unfit("prefix", what, "leave it out for models with latent attention")
 
     def _check_experts(self, model: LanguageModel) -> None:
         inner = self.tp * self.cp * self.dp
         if model.moe is None:
             if self.ep > 1:
-                _refuse("ep", f"{self.ep}, but the model has no experts", "leave it out")
+                unfit("ep", f"{self.ep}, but the model has no experts", "leave it out")
             return
         if model.moe.experts % self.ep:
             what = f"{self.ep} does not divide the {model.moe.experts} experts"
-            _refuse("ep", what, f"one of {_divisors(model.moe.experts)}")
+            unfit("ep", what, f"one of {_divisors(model.moe.experts)}")
         if self.expert_tp not in (1, self.tp):
-            _refuse("expert_tp", f"{self.expert_tp} is neither 1 nor tp, {self.tp}", "give one")
+            unfit("expert_tp", f"{self.expert_tp} is neither 1 nor tp, {self.tp}", "give one")
         if inner % (self.ep * self.expert_tp):
             what = f"{self.ep} * {self.expert_tp} does not divide tp * cp * dp, {inner}"
-            _refuse("ep", what, f"one of {_divisors(inner // self.expert_tp)}")
+            unfit("ep", what, f"one of {_divisors(inner // self.expert_tp)}")
         if self.expert_tp == 1 and self.tp > 1 and not self.sequence_parallel:
             if self.inference == "decode":
-                _refuse("expert_tp", "1 in decoding, where tp ranks hold the same token",
+                unfit("expert_tp", "1 in decoding, where tp ranks hold the same token",
                         f"use expert_tp={self.tp}")  # fmt: skip
             what = "1, but tensor parallel ranks hold the same tokens"
-            _refuse("expert_tp", what, f"use sequence_parallel, or expert_tp={self.tp}")
+            unfit("expert_tp", what, f"use sequence_parallel, or expert_tp={self.tp}")
 
 
 def _divisors(number: int) -> str:
@@ -327,5 +327,6 @@ def _divisors(number: int) -> str:
     return ", ".join(found[:12]) + (", ..." if len(found) > 12 else "")
 
 
-def _refuse(name: str, what: str, remedy: str) -> NoReturn:
+def unfit(name: str, what: str, remedy: str) -> NoReturn:
+    """Raise UsageError about a field of a plan."""
     raise UsageError([Parameter(name)], what, remedy)

@@ -15,10 +15,9 @@ from functools import cached_property
 from typing import Annotated, Any, NoReturn
 
 import msgspec
-from msgspec import inspect
 
 from nadi.errors import FormatError
-from nadi.files.settings_text import convert_settings, parse_settings, possible_types
+from nadi.files.settings_text import convert_settings, parse_settings, remedy_for
 from nadi.models.networks.layer_kinds import (
     KINDS,
     EmbeddingBag,
@@ -134,6 +133,7 @@ class NeuralNetwork:
         return tuple(found)
 
 
+_SHIPPED = "nadi/data/networks"
 _MOST_LAYERS = 1 << 14
 _MOST_DEEP = 32
 _MOST_ELEMENTS = 1 << 40  # of what a layer gives for a sample, and of its parameters
@@ -191,7 +191,9 @@ def network_from(value: Any, name: str = "network") -> NeuralNetwork:
     - Raises FormatError if a key is unknown, a value is invalid, or layers do not fit together; the
       message names the JSON path, and for layers within a block which use of it is meant.
     """
-    found = convert_settings(value, _File, name, lambda what, path: _remedy(_File, what, path))
+    found = convert_settings(
+        value, _File, name, lambda what, path: remedy_for(_File, what, path, _SHIPPED)
+    )
     inputs = {one: Feature(tuple(shape)) for one, shape in found.inputs.items()}
     maker = _Maker(name, found, inputs)
     first_input = -1
@@ -387,26 +389,11 @@ class _Maker:
         )
 
     def _converted(self, value: Any, to: type[Any], path: str) -> Any:
+        more = ("name", "from", "weights", "repeat") if issubclass(to, LayerKind) else ()
         return convert_settings(
-            value, to, self.file, lambda what, at: _remedy(to, what, at), path
+            value, to, self.file,
+            lambda what, at: remedy_for(to, what, at, _SHIPPED, more), path,
         )  # fmt: skip
 
     def _refuse(self, path: str, what: str, remedy: str) -> NoReturn:
         raise FormatError(f"{self.file}: {path}", what, remedy)
-
-
-def _remedy(root: type, what: str, path: str) -> str:
-    """Return the remedy for an invalid value at a path within a struct."""
-    possible = possible_types(root, path)
-    if "unknown field" in what:
-        structs = [one for one in possible if isinstance(one, inspect.StructType)]
-        keys = [key.encode_name for one in structs for key in one.fields]
-        if issubclass(root, LayerKind):
-            keys += ["name", "from", "weights", "repeat"]
-        return f"known keys: {', '.join(keys)}"
-    words = [str(w) for one in possible if isinstance(one, inspect.LiteralType) for w in one.values]
-    if words:
-        return f"expected one of: {', '.join(words)}"
-    if "missing required field" in what:
-        return "state it"
-    return "a file shipped with Nadi shows all keys (nadi/data/networks)"

@@ -17,10 +17,8 @@ from nadi.models.networks.layer_kinds import KINDS, EmbeddingBag, Loss
 from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_plan import NetworkPlan, TableShare, load_network, table_shares
 from nadi.models.networks.network_rows import Step, step_of, step_rows
-from nadi.models.row_traces import StepOrder, communication_by_role, flops_by_phase, trace_of_rows
+from nadi.models.row_traces import StepOrder, job_by_role, step_totals, trace_of_rows
 from nadi.trace.arrays import Ints
-from nadi.trace.groups import RankGroups
-from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 from nadi.trace.work import Work
 
@@ -38,12 +36,7 @@ def job_of_network(network: NeuralNetwork, plan: NetworkPlan) -> Job:
     """
     steps, kinds = steps_of_kinds(network, plan)
     made = [_trace(step) for step in steps]
-    used = {role for trace in made for role in trace.groups["name"].to_list()}
-    members = {role: ranks for role, ranks in plan.groups().items() if role in used}
-    groups = RankGroups(members, plan.ranks)
-    return Job(
-        tuple(made[kind] for kind in kinds), MATCHES.empty(), ISSUES.empty(), rank_groups=groups
-    )
+    return job_by_role([made[kind] for kind in kinds], plan.groups())
 
 
 def steps_of_kinds(network: NeuralNetwork, plan: NetworkPlan) -> tuple[list[Step], list[int]]:
@@ -210,6 +203,7 @@ def statistics_of_network(
     made = job_of_network(network, plan) if job is None else job
     of_ranks = shares_of_ranks(network, plan)
     traces = list(dict.fromkeys(made.traces))
+    flops, communication = step_totals(made, "kind")
     number = {trace: kind for kind, trace in enumerate(traces)}
     first = [made.traces.index(trace) for trace in traces]
     step = step_of(network, plan, of_ranks[0], {})
@@ -222,12 +216,8 @@ def statistics_of_network(
         table_parameters=network.table_parameters,
         kinds=np.array([number[trace] for trace in made.traces], dtype=np.int64),
         layers=_layers(step),
-        flops=pl.concat([flops_by_phase(one, n) for n, one in enumerate(traces)]).rename(
-            {"stage": "kind"}
-        ),
-        communication=pl.concat(
-            [communication_by_role(one, made, n) for n, one in enumerate(traces)]
-        ).rename({"stage": "kind"}),
+        flops=flops,
+        communication=communication,
         memory=pl.DataFrame(memory),
     )
 

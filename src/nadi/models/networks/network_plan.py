@@ -14,14 +14,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, NoReturn
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
-from nadi.errors import NadiError, Parameter, UsageError
+from nadi.errors import NadiError
 from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
+from nadi.models.llm.parallel_plan import unfit
 from nadi.models.networks.layer_kinds import EmbeddingBag, LayerKind
 from nadi.models.networks.network_file import NeuralNetwork, parse_network
 from nadi.trace.arrays import Ints
@@ -61,20 +62,20 @@ class NetworkPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self, network: NeuralNetwork) -> None:
         """Raise UsageError if plan and network do not fit together; it names what would."""
         if self.ranks > _MOST_RANKS:
-            _refuse("ranks", f"{self.ranks} ranks", f"at most {_MOST_RANKS} are supported")
+            unfit("ranks", f"{self.ranks} ranks", f"at most {_MOST_RANKS} are supported")
         for name in ("dtype", "gradient_dtype"):
             if getattr(self, name) not in ITEMSIZE:
-                _refuse(name, f"unknown type {getattr(self, name)!r}", "give torch's name of it")
+                unfit(name, f"unknown type {getattr(self, name)!r}", "give torch's name of it")
         if self.inference and self.zero in (1, 2):
             what = f"{self.zero} in inference, which has neither gradients nor an optimizer"
-            _refuse("zero", what, "use 0, or 3 for sharded weights")
+            unfit("zero", what, "use 0, or 3 for sharded weights")
         if not self.inference and not any(network.is_trained):
-            _refuse("inference", "no layer has parameters that could be trained", "set it")
+            unfit("inference", "no layer has parameters that could be trained", "set it")
         for layer in network.layers:
             if layer.is_spread and most_shares(layer.kind) < self.ranks:
                 most = most_shares(layer.kind)
                 what = f"{self.ranks} ranks cannot share the columns of {layer.name}"
-                _refuse("ranks", what, f"{most} or less can")
+                unfit("ranks", what, f"{most} or less can")
 
     @property
     def samples(self) -> int:
@@ -98,10 +99,6 @@ class NetworkPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         everyone = np.arange(self.ranks, dtype=np.int64)[None, :]
         return {"dp": everyone, "tables": everyone} if self.ranks > 1 else {}
-
-
-def _refuse(name: str, what: str, remedy: str) -> NoReturn:
-    raise UsageError([Parameter(name)], what, remedy)
 
 
 _MIB = 1 << 20

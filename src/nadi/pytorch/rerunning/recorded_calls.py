@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -238,13 +238,20 @@ def _is_of_gloo(trace: Trace) -> Bools:
     return np.isin(thread, np.setdiff1d(runs, [*calls.tolist(), -1]))
 
 
+_Found = TypeVar("_Found")
+
+
 def tensors_in(arguments: Any) -> Iterator[TensorArgument]:
     """Yield the tensors of arguments, also those in lists."""
-    if isinstance(arguments, TensorArgument):
+    return _within(arguments, TensorArgument)
+
+
+def _within(arguments: Any, of_type: type[_Found]) -> Iterator[_Found]:
+    if isinstance(arguments, of_type):
         yield arguments
     elif isinstance(arguments, list) or type(arguments) is tuple:
         for one in arguments:
-            yield from tensors_in(one)
+            yield from _within(one, of_type)
 
 
 def _texts_of(attributes: Attributes, name: str) -> dict[int, str]:
@@ -376,8 +383,4 @@ class ReplayPlace(NamedTuple):
 
 def places_in(arguments: Any) -> Iterable[ReplayPlace]:
     """Yield the places of arguments, also those in lists."""
-    if isinstance(arguments, ReplayPlace):
-        yield arguments
-    elif isinstance(arguments, list) or type(arguments) is tuple:
-        for one in arguments:
-            yield from places_in(one)
+    return _within(arguments, ReplayPlace)

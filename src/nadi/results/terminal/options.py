@@ -49,6 +49,16 @@ ExecutorName = Annotated[
     ),
 ]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
+                        "prefix of their names, a folder of recordings, or a folded job.",
+                        show_default=False),
+]  # fmt: skip
+JobOutput = Annotated[
+    str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
+                      help="Write a Chakra trace per rank and comm_group.json to this folder, "
+                      "or all ranks folded to this file (.nadi)."),
+]  # fmt: skip
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace output files that exist already.")
 ]

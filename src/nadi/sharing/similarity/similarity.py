@@ -23,7 +23,7 @@ from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns, columns_
 from nadi.sharing.synthesis.storage_lives import StorageLives
 from nadi.simulation.accounts.memory_accounts import live_memory
 from nadi.simulation.accounts.simulation_as_recording import simulated_graph, simulated_path
-from nadi.simulation.runs.simulate import simulate
+from nadi.simulation.runs.simulate import simulate, traces_of
 from nadi.simulation.simulation import Simulation
 from nadi.systems.library import load_system, shipped_systems
 from nadi.systems.system import System
@@ -282,7 +282,7 @@ def compare(
     """
     progress("reading")
     read = [given_job(one) for one in (a, b)]
-    names = _fitting(as_list(systems), [len(_traces(one)) for one in read])
+    names = _fitting(as_list(systems), [len(traces_of(one)) for one in read])
     progress("simulating the first job")
     one = _Measured(read[0], names)
     progress("simulating the second job")
@@ -298,10 +298,6 @@ def compare(
     ]  # fmt: skip
     times = {key: (one.times[key], other.times[key]) for key in one.times if key in other.times}
     return Similarity(tuple(found), times, names[0])
-
-
-def _traces(job: Job | Sequence[Trace]) -> Sequence[Trace]:
-    return job.traces if isinstance(job, Job) else job
 
 
 def _fitting(systems: Sequence[str], sizes: Sequence[int]) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import NoReturn
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from nadi.simulation.work.ordered_lanes import (
     policy_of,
     slots_beside_lanes,
 )
-from nadi.simulation.work.program import Program
+from nadi.simulation.work.program import Program, refuse_node
 from nadi.simulation.work.recorded_work import (
     NO_TIER,
     OWN_MEMORY,
@@ -208,10 +207,6 @@ def _set_delays(program: Program, system: System, nodes: Ints) -> None:
         _set_roofline(program, system, nodes)
 
 
-def _refuse(program: Program, node: int, what: str, remedy: str = "") -> NoReturn:
-    raise InputError(program.describe(int(node)), what, remedy)
-
-
 def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
     compute = system.compute
     chosen = np.flatnonzero((program.kind == _KIND["COMP"]) & ~program.is_cpu)
@@ -221,7 +216,7 @@ def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
         raise UsageError("compute", "a roofline needs peak and memory bandwidth", "state both")
     flops, size = program.flops[chosen], program.tensor_bytes[chosen]
     if (flops < 0).any():
-        _refuse(
+        refuse_node(
             program, chosen[int(np.argmax(flops < 0))],
             "it does not state its number of operations (num_ops)",
             "use recorded times instead of a roofline",
@@ -232,7 +227,7 @@ def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
         seconds = np.where(flops > 0, flops / rate, size / compute.memory_bandwidth)
         time = np.where(instant, 0, seconds * 1e9)
     if not (time < _LONGEST).all():
-        _refuse(program, chosen[int(np.argmax(time >= _LONGEST))], "its time exceeds 146 years")
+        refuse_node(program, chosen[int(np.argmax(time >= _LONGEST))], "its time exceeds 146 years")
     nodes[chosen, NODE.time] = time.astype(np.int64)
     nodes[chosen[instant], NODE.kind] = NodeKind.INSTANT
 
@@ -249,7 +244,7 @@ def _set_accesses(program: Program, system: System, nodes: Ints, stand_ins: Repr
     if not chosen.size:
         return 1
     if memory is None:
-        _refuse(
+        refuse_node(
             program, chosen[0], "it uses remote memory, but the system has none",
             "describe memory.tiers or memory.remote in the system's file, or remove such nodes",
         )  # fmt: skip
@@ -281,7 +276,7 @@ def _set_messages(program: Program, nodes: Ints, stand_ins: Representatives) -> 
     peer = np.where(sends, program.dst[chosen], program.src[chosen])
     wrong = (peer < 0) | (peer >= stand_ins.num_ranks)
     if wrong.any():
-        _refuse(
+        refuse_node(
             program, chosen[int(np.argmax(wrong))],
             f"its other rank is {int(peer[wrong][0])}, but the job has {stand_ins.num_ranks} "
             f"rank{'s' if stand_ins.num_ranks > 1 else ''}, from 0",
@@ -380,7 +375,7 @@ def _custom_rows(own: Program, members: Ints, where: str) -> tuple[Ints, int]:
         )
     known = [_KIND[name] for name in ("COMP", "COMM_SEND", "COMM_RECV")]
     if not np.isin(own.kind, known).all():
-        _refuse(
+        refuse_node(
             own, int(np.argmin(np.isin(own.kind, known))),
             f"in the traces of {where} only computations, sends and receives are supported",
         )  # fmt: skip
@@ -496,7 +491,7 @@ def _sizes(program: Program, chosen: Ints) -> Ints:
         of_rank = unknown[program.rank[unknown] == rank]
         stated = np.isin(program.row[of_rank], trace.given_attributes.nodes_with("comm_size"))
         if stated.any():  # the column holds no negative number, nor one that is no integer
-            _refuse(
+            refuse_node(
                 program, of_rank[np.argmax(stated)], "its comm_size is negative, or no integer",
                 "write its bytes, 0 or more",
             )  # fmt: skip
@@ -605,7 +600,7 @@ def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints
         root = int(stated[k])
         places[k] = groups.place(int(nodes[chosen[k], NODE.peer]), root)
         if places[k] < 0 or root >= groups.num_ranks:
-            _refuse(program, int(chosen[k]), f"its root, rank {root}, is not in its group")
+            refuse_node(program, int(chosen[k]), f"its root, rank {root}, is not in its group")
     return places
 
 
@@ -622,7 +617,7 @@ def _set_groups(
         number = groups.number(code - 1, node, system)
         place = groups.place(number, int(groups.stand_ins.rank[rank]))
         if place < 0:
-            _refuse(
+            refuse_node(
                 program, node, f"its rank is not in its group {program.group_names[code - 1]!r}",
                 "give each rank its own trace, and the groups of this job",
             )  # fmt: skip

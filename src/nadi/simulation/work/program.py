@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError, PairError
+from nadi.recordings.folded.folded_trace import own_times
 from nadi.simulation.engine.codes import Slot
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
@@ -358,7 +359,7 @@ def _program_of_different(traces: Sequence[Trace]) -> Program:
         "kind": nodes["kind"].to_physical().to_numpy().astype(np.int64),
         "comm_type": nodes["comm_type"].to_physical().to_numpy().astype(np.int64),
         "is_cpu": host_nodes(traces, nodes["is_cpu"].to_numpy(), first),
-        "duration": _own_durations(nodes),
+        "duration": own_times(nodes),
         "tensor_bytes": nodes["bytes"].to_numpy(),
         "comm_bytes": nodes["comm_bytes"].to_numpy(),
         "flops": nodes["flops"].to_numpy(),
@@ -381,9 +382,9 @@ def _program_of_different(traces: Sequence[Trace]) -> Program:
     )
 
 
-def _own_durations(nodes: pl.DataFrame) -> Ints:
-    own, whole = nodes["exclusive"].to_numpy(), nodes["duration"].to_numpy()
-    return np.where(own >= 0, own, whole)
+def refuse_node(program: Program, node: int, what: str, remedy: str = "") -> NoReturn:
+    """Raise InputError about a node."""
+    raise InputError(program.describe(int(node)), what, remedy)
 
 
 def _order(ids: Ints, first: Ints) -> tuple[Ints | None, Ints | None]:

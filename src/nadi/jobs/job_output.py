@@ -1,4 +1,4 @@
-"""What commands do with a job that they generate: simulate it, and write its traces."""
+"""What commands do with a job that they make: simulate it, and write its traces."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from nadi.recordings.folded.folded_job import FoldedJob
     from nadi.simulation.simulation import Simulation
     from nadi.trace.trace import Job
 
@@ -31,13 +32,27 @@ class Wishes(NamedTuple):
         what = "ranks, folded" if self.folds else "traces and comm_group.json"
         return f"{ranks} {what} in {self.output}"
 
+    def write(self, job: Job | FoldedJob, progress: Callable[[str], None]) -> None:
+        """Write a job if that is asked for."""
+        from nadi.jobs.folded.fold import fold
+        from nadi.models.job_files import write_job
+        from nadi.recordings.folded.files import write_folded
+        from nadi.recordings.folded.folded_job import FoldedJob
+
+        if self.output:
+            progress(f"writing {self.output}")
+        if self.folds:
+            write_folded(job if isinstance(job, FoldedJob) else fold(job), self.output)
+        elif self.output:
+            write_job(job, self.output, overwrite=self.overwrite)
+
 
 def make_job(make: Callable[[], Job], ranks: int, wishes: Wishes) -> tuple[Job, Simulation | None]:
     """Make a job, simulate it and write it, with progress on the error stream.
 
     What is asked for is looked up first, so that nothing is made in vain.
     """
-    from nadi.models.job_files import check_place, write_job
+    from nadi.models.job_files import check_place
     from nadi.results.terminal.progress import show_progress
 
     with show_progress(announce=False, use="generate") as progress:
@@ -48,8 +63,7 @@ def make_job(make: Callable[[], Job], ranks: int, wishes: Wishes) -> tuple[Job, 
 
             machine = read_system_file(wishes.system).fit(ranks)
         if wishes.folds:
-            from nadi.jobs.folded.fold import fold
-            from nadi.recordings.folded.files import check_folded_output, write_folded
+            from nadi.recordings.folded.files import check_folded_output
 
             check_folded_output(wishes.output, None, overwrite=wishes.overwrite)
         elif wishes.output:
@@ -61,10 +75,5 @@ def make_job(make: Callable[[], Job], ranks: int, wishes: Wishes) -> tuple[Job, 
 
             progress("simulating")
             done = simulate(job, machine)
-        if wishes.output:
-            progress(f"writing {wishes.output}")
-        if wishes.folds:
-            write_folded(fold(job), wishes.output)
-        elif wishes.output:
-            write_job(job, wishes.output, overwrite=wishes.overwrite)
+        wishes.write(job, progress)
     return job, done
