@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import nadi
 from nadi.files import sniff
 from nadi.files.registry import format_named
 from nadi.files.trace_files import _top_level_keys
+from tests.formats.foreign_files import inspector_log
 
 
 def test_formats_are_told_by_content(demo_folder: Path) -> None:
@@ -78,3 +80,17 @@ def test_keys_of_the_whole_are_found_and_no_others(
     asked = set(sorted(written)[: int(share * len(written))]) | inside
     assert _top_level_keys(head, asked) == written & asked
     assert _top_level_keys(head[: int(cut * len(head))], asked) <= written & asked
+
+
+@pytest.mark.parametrize(
+    ("content", "command"),
+    [(b"PAR1" + bytes(40), "nadi analyze slowdown"), (inspector_log(), "nadi collective measured"),
+     (pickle.dumps({"version": "2.10", "pg_config": {}, "entries": []}, 2), "nadi hang")],
+)  # fmt: skip
+def test_files_of_other_commands_are_refused_with_the_command(
+    tmp_path: Path, content: bytes, command: str
+) -> None:
+    path = tmp_path / "given"
+    path.write_bytes(content)
+    with pytest.raises(nadi.errors.FormatError, match=command):
+        nadi.run(path)

@@ -109,6 +109,15 @@ def _top_level_keys(head: bytes, asked: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+# files that other commands read, by what stands in their first bytes
+_OTHERS = (
+    ((b"PAR1",), "a Parquet table", "nadi analyze slowdown reads tables of operations"),
+    ((b"pg_config",), "a dump of PyTorch's flight recorder", "nadi hang reads the dumps of a job"),
+    ((b'"coll_perf"', b'"p2p_perf"'), "a log of NCCL's Inspector",
+     "nadi collective measured --measured compares its times with a system"),
+)  # fmt: skip
+
+
 def read(path: Path | str) -> Trace:
     """Read one trace file, plain or gzip, of any format that Nadi reads.
 
@@ -144,6 +153,9 @@ def read(path: Path | str) -> Trace:
                 "nadi simulate takes it as it is, tries changes and writes reports; "
                 "nadi fold with undo writes its ranks",
             )  # fmt: skip
+        for words, other, remedy in _OTHERS:
+            if any(word in container.read_head(path) for word in words):
+                raise FormatError(str(path), f"{other}, not a trace", remedy)
         titles = ", ".join(one.title for one in FORMATS if one.decoder)
         what = "not a trace in a format that Nadi reads"
         if not container.read_head(path):
