@@ -52,9 +52,9 @@ ASSUMED = {
     "ZeRO 1; the micro-batch and chunks that nadi search finds fastest",
     "MLPerf": "8-bit floats, ZeRO 1, no recomputation; where a record has no degrees of "
     "parallelism, those that nadi search finds fastest",
-    "MLPerf, LoRA": "8-bit floats, rank 16 on attention's projections, sequences of 8,192 tokens, "
-    "no recomputation, as its rules and reference say; accumulated micro-batches of one sequence "
-    "tell the replicas, and where tp is not stated, it is 1 where a GPU holds the weights, else 4",
+    "MLPerf, LoRA": "records state none of: 8-bit floats, rank 16 on attention's projections, "
+    "sequences of 8,192 tokens, no recomputation; accumulated micro-batches of one sequence tell "
+    "the replicas, and where tp is not stated, it is 1 where a GPU holds the weights, else 4",
     "MegaScale, A100": "the shape of GPT-3 175B, tp 8 and pp 8, as its table 1 says; ZeRO 1, and "
     "the micro-batch, chunks and recomputation that nadi search finds fastest",
     "MPT, FSDP": "flash attention, as the source's settings; ZeRO 3, weights gathered anew for the "
