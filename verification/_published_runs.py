@@ -31,7 +31,7 @@ from nadi.estimates import (
 )
 from nadi.estimates.price_bounds import step_bounds
 from nadi.models import LanguageModel, load_language_model, shipped_language_models
-from nadi.systems import shipped_text
+from nadi.systems import load_system, shipped_text
 
 __all__ = [
     "ASSUMED", "CALCULON_ROWS", "FILES", "PublishedRun", "calculon_runs", "published_runs",
@@ -47,11 +47,14 @@ ASSUMED = {
     "BigScience, A100": "Megatron-DeepSpeed: unfused attention, ZeRO 1, no sequence parallelism; "
     "full recomputation, which its TFLOPs count; 250,880 tokens, which its sizes are; 1F1B",
     "NeMo": "Megatron's defaults: flash attention, ZeRO 1, sequence parallelism, no recomputation; "
-    "even routing",
+    "even routing; packed sequences as one, LoRA of rank 16 on attention's projections",
     "Megatron, H100": "communication of tensor parallel ranks beside products, as its flags say; "
     "ZeRO 1; the micro-batch and chunks that nadi search finds fastest",
     "MLPerf": "8-bit floats, ZeRO 1, no recomputation; where a record has no degrees of "
     "parallelism, those that nadi search finds fastest",
+    "MLPerf, LoRA": "records state none of: 8-bit floats, rank 16 on attention's projections, "
+    "sequences of 8,192 tokens, no recomputation; accumulated micro-batches of one sequence tell "
+    "the replicas, and where tp is not stated, it is 1 where a GPU holds the weights, else 4",
     "MegaScale, A100": "the shape of GPT-3 175B, tp 8 and pp 8, as its table 1 says; ZeRO 1, and "
     "the micro-batch, chunks and recomputation that nadi search finds fastest",
     "MPT, FSDP": "flash attention, as the source's settings; ZeRO 3, weights gathered anew for the "
@@ -85,7 +88,10 @@ _SYSTEMS = {"DGX-H100": "dgx-h100", "DGX-B200": "dgx-b200", "DGX-GB200": "gb200-
             "DGX-B300": "dgx-b300", "DGX-GB300": "gb300-nvl72"}  # fmt: skip
 _TYPES = {"BF16": "bfloat16", "FP8": "float8_e4m3fn", "MXFP8": "float8_e4m3fn",
           "FP8-CS": "float8_e4m3fn", "FP8-MX": "float8_e4m3fn"}  # fmt: skip
-_MLPERF = {"llama31_8b": "llama3-8b", "llama31_405b": "llama3-405b"}
+_MLPERF = {"llama31_8b": "llama3-8b", "llama31_405b": "llama3-405b",
+           "llama2_70b_lora": "llama2-70b"}  # fmt: skip
+_ADAPTERS, _TOKENS_OF_LORA = 16, 8192
+_WEIGHTS = 70e9  # bytes of Llama 2 70B in 8-bit floats
 _MLPERF_SYSTEMS = {
     "H100": "dgx-h100", "H200-SXM": "hgx-h200", "GB200": "gb200-nvl72", "GB300": "gb300-nvl72",
     "B200": "dgx-b200", "B300": "dgx-b300", "MI325X": "mi325x-node",
@@ -295,28 +301,31 @@ def _of_nemo(record: dict[str, Any], row: list[str]) -> PublishedRun:
     name = _NAMES.get(model.lower().split(" ")[0])
     if name is None:
         raise _NotStatedError(f"no description of the model {model.split(' ')[0]}")
-    if "LoRA" in (said.get("Task"), said.get("Mode")) or "-lora-" in record["id"]:
-        raise _NotStatedError("frozen weights (LoRA)")
-    if "SFT" in (said.get("Task"), said.get("Mode")) or "-sft-" in record["id"]:
-        raise _NotStatedError("packed sequences of unknown lengths")
+    kind = said.get("Task") or said.get("Mode") or ""
+    has_adapters = kind == "LoRA" or "-lora-" in record["id"]
     system = said.get("System") or (of_record[2].upper() if of_record and of_record[2] else "")
+    text = " ".join(record.get("context", ()))  # which says of fine-tuning what columns do not
+    told = re.search(r"DGX-?(\w+)", text), re.search(r"\b(BF16|FP8)\b", text)
+    system = system or (f"DGX-{told[0][1]}" if told[0] else "")
     if system not in _SYSTEMS:
         raise _NotStatedError(f"no system file of {system}")
-    precision = said.get("Precision", "").split(" ")[0]
+    precision = str(said.get("Precision") or (told[1][1] if told[1] else "")).split(" ")[0]
     if precision not in _TYPES:
         raise _NotStatedError("4-bit floats" if precision else "no precision")
     sharded = said.get("FSDP", "0") not in ("0", "n/a")
-    ranks, cp = int(said["#-GPUs"]), int(said["CP"])
-    tp, pp = int(said["TP"]), int(said["PP"])
-    chunks = int(said["VP"]) if said["VP"].isdigit() else 1
-    ep = int(said["EP"]) if said["EP"].isdigit() else 1
-    batch, sequence = int(said["GBS"]), int(said["Sequence Length"])
+    ranks, tp, pp = (int(said[name]) for name in ("#-GPUs", "TP", "PP"))
+    cp, chunks, ep = (
+        int(said[name]) if said.get(name, "").isdigit() else 1 for name in ("CP", "VP", "EP")
+    )
+    length = said.get("Packed Sequence Length") or said["Sequence Length"]
+    batch, sequence = int(said["GBS"]), int(length)
     plan = {
         "tp": tp, "pp": pp, "cp": cp, "dp": ranks // (tp * pp * cp), "ep": ep,
         "zero": 3 if sharded else 1,
         "micro_batch": int(said["MBS"]), "global_batch": batch, "sequence": sequence,
         "schedule": "interleaved" if chunks > 1 and pp > 1 else "1f1b",
         "chunks": chunks if pp > 1 else 1, "dtype": _TYPES[precision],
+        "lora": _ADAPTERS if has_adapters else 0,
     }  # fmt: skip
     rate = float(said["Tokens / sec / GPU"].split(" ")[0])
     return PublishedRun(
@@ -326,11 +335,13 @@ def _of_nemo(record: dict[str, Any], row: list[str]) -> PublishedRun:
 
 
 def _of_mlperf(record: dict[str, Any], row: object) -> PublishedRun:
-    if "lora" in record["benchmark"]:
-        raise _NotStatedError("frozen weights (LoRA)")
-    name = _MLPERF.get(record["benchmark"])
+    name, log = _MLPERF.get(record["benchmark"]), record["config_from_log"]
     steps = [run["train_step_time_median_s"] for run in record["runs"]
              if run.get("train_step_time_median_s")]  # fmt: skip
+    rates = [run["tracked_throughput_median_samples_per_s"] for run in record["runs"]
+             if run.get("tracked_throughput_median_samples_per_s")]  # fmt: skip
+    if "lora" in record["benchmark"] and not steps:  # else rates are with evaluations
+        steps = [log["global_batch_size"] / rate for rate in rates]
     if name is None or not steps:
         raise _NotStatedError("no step time")
     gpu = record["system"]["accelerator_model_name"]
@@ -338,7 +349,8 @@ def _of_mlperf(record: dict[str, Any], row: object) -> PublishedRun:
     if system is None:
         raise _NotStatedError(f"no system file of {gpu}")
     said, ranks = record["parallel_config_from_config_sh"], record["n_accelerators"]
-    log = record["config_from_log"]
+    if "lora" in record["benchmark"]:
+        return _with_adapters(record, name, system, median(steps))
     plan: dict[str, Any] = {"zero": 1, "recompute": "none", "dtype": "float8_e4m3fn",
                             "global_batch": log["global_batch_size"],
                             "sequence": log["max_sequence_length"]}  # fmt: skip
@@ -355,6 +367,27 @@ def _of_mlperf(record: dict[str, Any], row: object) -> PublishedRun:
     overlap = "ring" if said.get("TP_COMM_OVERLAP") == "True" else "none"
     return PublishedRun("MLPerf", told, load_language_model(name), system, plan, median(steps),
                         overlap=overlap)  # fmt: skip
+
+
+def _with_adapters(record: dict[str, Any], name: str, system: str, seconds: float) -> PublishedRun:
+    """Give a row of MLPerf's LoRA: accumulated micro-batches of one sequence tell the replicas."""
+    said, log = record["parallel_config_from_config_sh"], record["config_from_log"]
+    ranks, batch = record["n_accelerators"], log["global_batch_size"]
+    replicas = batch // log["gradient_accumulation_steps"]
+    plan: dict[str, Any] = {"dtype": "float8_e4m3fn", "sequence": _TOKENS_OF_LORA, "zero": 1,
+                            "global_batch": batch, "micro_batch": 1, "lora": _ADAPTERS}  # fmt: skip
+    if ranks % replicas:
+        raise _NotStatedError("replicas that do not divide the GPUs")
+    shared = ranks // replicas
+    told = f"LoRA {name} {ranks} {record['system']['accelerator_model_name'][:30]}"
+    model, overlap = load_language_model(name), "none"
+    room = load_system(system).memory_capacity
+    usual = 1 if room > _WEIGHTS * 1.5 else 4
+    tp = int(said.get("TP", usual))
+    if shared % tp:
+        raise _NotStatedError("degrees of parallelism that are not the GPUs")
+    plan |= {"tp": tp, "cp": shared // tp, "dp": replicas}
+    return PublishedRun("MLPerf, LoRA", told, model, system, plan, seconds, overlap=overlap)
 
 
 def _of_megatron(record: dict[str, Any], row: list[Any]) -> PublishedRun:

@@ -3,7 +3,8 @@
 Drawn are plans of dense models, models with experts and recommendation models; training, prefill
 and decode; without a tier, and with each kind of tensors in one of a drawn bandwidth. Of training
 without a tier, more are drawn that shard gradients or weights (ZeRO 2 and 3), share sequences
-(context parallelism), or have stages of unequal layers, in chunks and not. Of each plan,
+(context parallelism), have stages of unequal layers, in chunks and not, count embedding and head
+as layers, or train adapters alone. Of each plan,
 on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
 (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
 in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
@@ -45,7 +46,7 @@ from nadi.serving import measures
 from nadi.systems import second_tier, shipped_systems
 
 NEAR, CHECKED = 0.03, 0.05
-DRAWN, DRAWN_OF_FORMS = 40, 24
+DRAWN, DRAWN_OF_FORMS = 40, 36
 SEED = 20261124
 MODELS = {
     "dense": ("llama3-8b", "llama2-13b", "gpt3-6.7b", "qwen3-8b"),
@@ -60,7 +61,7 @@ KINDS = [
 ]  # fmt: skip
 FORMS = [
     ("dense", "sharded", ""), ("dense", "context", ""), ("dense", "uneven", ""),
-    ("experts", "sharded", ""),
+    ("experts", "sharded", ""), ("dense", "ends", ""), ("dense", "adapters", ""),
 ]  # fmt: skip
 
 
@@ -135,10 +136,13 @@ def _form(chance: random.Random, phase: str, plan: dict[str, Any]) -> dict[str, 
     if phase == "context":
         shared = chance.choice([size for size in (1, 2, 4, 8) if size <= replicas])
         return {"cp": shared, "dp": replicas // shared, "zero": chance.choice((1, 3))}
-    if phase == "uneven":
+    if phase == "adapters":
+        return {"lora": chance.choice((8, 64)), "zero": chance.choice((1, 3))}
+    if phase in ("uneven", "ends"):
         chunks = 3 if replicas > 1 and chance.random() < 0.5 else 1
         return {"pp": replicas, "dp": 1, "global_batch": replicas * chance.choice((2, 4)),
-                "schedule": "interleaved" if chunks > 1 else "1f1b", "chunks": chunks}  # fmt: skip
+                "schedule": "interleaved" if chunks > 1 else "1f1b", "chunks": chunks,
+                "ends_as_layers": phase == "ends"}  # fmt: skip
     return {}
 
 

@@ -39,6 +39,7 @@ def test_shared_programs_are_those_that_are_generated(name: str, data: st.DataOb
         data.draw(st.integers(0, 2)) if training else 0, 1,
         data.draw(st.integers(0, len(DATATYPES) - 1)), int(is_multiquery), 0, int(training),
         data.draw(st.integers(0, 1)), spread, int(decodes), parts,
+        data.draw(st.sampled_from([0, 16])) if training and model.mla is None else 0,
     )  # fmt: skip
     sizes, structures = sizes_of(model, variant), structures_of(model, variant)
     own = model

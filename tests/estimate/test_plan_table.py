@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import nadi
@@ -32,11 +33,23 @@ FORMS: dict[str, dict[str, Any]] = {
     "full recomputation": {"recompute": "full"},
     "selective recomputation": {"recompute": "selective"},
     "no sequence parallelism": {"sequence_parallel": False},
+    "adapters": {"lora": 16}, "adapters, ZeRO 3": {"lora": 16, "zero": 3},
     "decode": {"inference": "decode", "pp": 1, "micro_batch": 8, "sequence_parallel": False},
     "prefill": {"inference": "prefill", "sequence_parallel": False},
 }  # fmt: skip
 # fields of the plan as searches have them, beside those of the same name
-_SEARCHED = ("tp", "pp", "dp", "cp", "zero", "micro_batch", "chunks", "ends_as_layers", "recompute")
+_SEARCHED = (
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "zero",
+    "micro_batch",
+    "chunks",
+    "ends_as_layers",
+    "recompute",
+    "lora",
+)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +100,7 @@ SCALED: dict[str, dict[str, Any]] = {
     "ZeRO 0": {"dp": 4}, "ZeRO 1": {"dp": 4}, "ZeRO 2": {"dp": 4}, "ZeRO 3": {"dp": 4},
     "context parallel": {"cp": 4}, "interleaved": {"dp": 4}, "uneven stages": {"tp": 4},
     "ends as layers": {"tp": 4}, "ends as layers, a layer a chunk": {"tp": 4},
+    "adapters": {"dp": 4}, "adapters, ZeRO 3": {"dp": 4},
     "full recomputation": {"cp": 4}, "selective recomputation": {"tp": 4},
     "no sequence parallelism": {"tp": 4}, "decode": {"tp": 4}, "prefill": {"tp": 4},
 }  # fmt: skip
@@ -115,3 +129,20 @@ def test_offloading_beside_the_file_of_a_plan(tmp_path: Path) -> None:
     )
     assert by_file.execution == by_fields.execution
     assert by_file.execution.optimizer_offload
+
+
+def test_adapters_alone_are_trained() -> None:
+    """Weights are there, their gradients and states are not, and no product makes them."""
+    plan, rank = PLAN | {"tp": 1, "pp": 1, "zero": 0}, 16
+    whole, few = (nadi.models.llm_statistics(MODEL, **plan, lora=one) for one in (0, rank))
+    width = MODEL.hidden
+    of_layer = rank * (width + 3 * width) + rank * (width + width)
+    memory = few.memory.row(0, named=True)
+    assert memory["gradients"] == 4 * MODEL.layers * of_layer
+    assert memory["optimizer"] == 12 * MODEL.layers * of_layer
+    assert memory["weights"] == 2 * (MODEL.total_parameters + MODEL.layers * of_layer)
+    assert memory["activations"] < whole.memory.row(0, named=True)["activations"]
+    names = nadi.llm_job(MODEL, **plan, lora=rank).traces[0].nodes["name"].cast(pl.String).to_list()
+    made = {name for name in names if name.endswith("weight_gradient")}
+    assert made
+    assert all(".adapter_" in name for name in made)

@@ -623,6 +623,8 @@ COMMANDS: dict[str, Command] = {
         _estimates,
         ("estimate @model.json dgx-h100 @plan.json", "estimate @model.json @system.toml --dp 8",
          "estimate gpt3-125m @system.toml @plan.json",
+         "estimate @model.json dgx-h100 --pp 4 --ends-as-layers --lora 8",
+         "generate llm --model @model.json --pp 4 --ends-as-layers --lora 8",
          "search @model.json dgx-h100 --ranks 4 --global-batch 4 --top 1"),
         ("model.json", "plan.json", "system.toml"),
     ),

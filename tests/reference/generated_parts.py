@@ -33,6 +33,7 @@ def generated_parts(model: LanguageModel, variant: Variant) -> list[tuple[list[R
         recompute=recompute[RECOMPUTE[variant.activation_recompute]],  # type: ignore[arg-type]
         attention="flash" if variant.flash_attention else "unfused",
         dtype={"float8": "float8_e4m3fn"}.get(*(2 * (DATATYPES[variant.datatype],))),
+        lora=variant.lora,
         inference="" if variant.training else "decode" if variant.decoding else "prefill",
     )  # fmt: skip
     kinds = sorted(set(model.layer_kinds))

@@ -83,6 +83,8 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ends_as_layers
         Whether embedding and head count as a layer each where blocks are spread over stages;
         Calculon's rules have neither.
+    lora
+        Rank of adapters, which alone are trained; 0 if all weights are. Calculon's rules have none.
     """
 
     num_procs: _Positive
@@ -115,6 +117,7 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     gradient_sharding: bool = False
     weight_sharding: bool = False
     ends_as_layers: bool = False
+    lora: Annotated[int, Meta(ge=0, le=2**24)] = 0
 
 
 class Executions(NamedTuple):
@@ -153,6 +156,7 @@ class Executions(NamedTuple):
     gradient_sharding: Ints = np.zeros(1, dtype=np.int64)
     weight_sharding: Ints = np.zeros(1, dtype=np.int64)
     ends_as_layers: Ints = np.zeros(1, dtype=np.int64)
+    lora: Ints = np.zeros(1, dtype=np.int64)
 
     @property
     def replicas(self) -> Ints:

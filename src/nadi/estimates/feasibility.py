@@ -35,6 +35,7 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason("interleaving", "the blocks of a stage cannot be cut into so many chunks"),
     Reason("lone-stage", "one stage cannot be interleaved"),
+    Reason("adapters", "inference and latent attention have no adapters (lora)"),
     Reason("sharding", "one replica cannot shard the optimizer"),
     Reason("further-sharding", "gradients and weights are sharded with the optimizer's state"),
     Reason(
@@ -54,7 +55,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "calculon-kernels",
         "Calculon's rules have no fused attention, experts, decoding, context "
-        "parallelism, ZeRO 2 and 3, or ends that count as layers",
+        "parallelism, ZeRO 2 and 3, ends that count as layers, or adapters",
     ),
     Reason("calculon-layers", "Calculon's rules have blocks of equal heads and one dense MLP"),
     Reason("p2p-rs-ag", "p2p_rs_ag is a variant of Calculon's; use ar or rs_ag"),
@@ -97,6 +98,7 @@ def shape_reasons(
         & (model.seq_size % (parts * np.where(split, degree, 1)) != 0),
         "interleaving": (chunks > 1) & (chunks * stages > places) if own else blocks % chunks != 0,
         "lone-stage": (stages == 1) & (chunks > 1),
+        "adapters": (e.lora > 0) & (~training | bool(own and model.language_model.mla)),
         "sharding": alone & (e.optimizer_sharding == 1),
         "further-sharding": further & (e.optimizer_sharding == 0),
         "gathered-moves": ((e.weight_offload | e.activations_offload) & e.weight_sharding) == 1,
@@ -119,7 +121,7 @@ def shape_reasons(
 
 def _rules_of_calculon(model: ModelDescription, executions: Executions) -> dict[str, Bools]:
     e, language = executions, model.language
-    further = e.gradient_sharding | e.weight_sharding | e.ends_as_layers
+    further = e.gradient_sharding | e.weight_sharding | e.ends_as_layers | (e.lora > 0)
     plain = language is None or (
         language.moe is None
         and language.mla is None

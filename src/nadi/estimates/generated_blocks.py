@@ -335,13 +335,14 @@ def _costs(
     )
     kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
-    gradient = weights("weight") + weights("expert_weight")
+    whole = weights("weight") + weights("expert_weight")
+    gradient = weights("trained") + weights("trained_experts")
     block = BlockCosts(
         stage(forwards, "forward"), stage(backwards, "backward"),
         StageCosts(*np.zeros((5, num))), stage(backwards, "recompute"),
         exchange(forwards, "forward"), exchange(backwards, "backward"),
         exchange(backwards, "recompute"),
-        np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
+        np.zeros(num), whole * element, kept, stored, boundary * checkpoints,
         _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
     there, back = _part_seconds(shares, forwards), _part_seconds(shares, backwards)

@@ -335,7 +335,7 @@ def _reduction(
     gathered = _gathered(executions, shape, ends)
     whole = shape.first * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
     reduces = (executions.data_par > 1) & (executions.training == 1)
-    size, none = np.where(reduces, layer.weight * _GRADIENT, 0.0), np.zeros(1)
+    size, none = np.where(reduces, layer.trained * _GRADIENT, 0.0), np.zeros(1)
     return DataParallel(size, whole, waits + left + gathered, none, none), left
 
 
@@ -401,7 +401,7 @@ def _moves_of_update(
 ) -> _UpdateMoves:
     share = _most("share", shape, ends)
     away = _element(block, ends) * executions.weight_offload
-    whole = _most("weight", shape, ends) * away
+    whole = _most("trained", shape, ends) * away
     mean = (shape.num_blocks * ends.layer.share + ends.first.share + ends.last.share) / shape.stages
     return _UpdateMoves(
         _STATE * share, share * away, whole, np.where(share > 0, mean / np.maximum(share, 1.0), 1.0)
@@ -476,7 +476,7 @@ def _kept_gradients(executions: Executions, shape: StepShape, part: PartEnds) ->
     """
     sharded = (executions.gradient_sharding | executions.weight_sharding) == 1
     is_once = (executions.weight_sharding == 0) & (shape.microbatches > 1)
-    whole = np.where(sharded & ~is_once, 0.0, part.weight)
+    whole = np.where(sharded & ~is_once, 0.0, part.trained)
     kept: Floats = _GRADIENT * (whole + np.where(sharded, part.share, 0.0))
     return kept
 
@@ -491,7 +491,7 @@ def _memory(
     element = _element(block, ends)
     # of gathered weights two layers are there at once
     two = np.where(keeps_whole, 0.0, 2.0 * block.weights)
-    own = np.where(keeps_whole, block.weights, ends.layer.share * element)
+    own = np.where(keeps_whole, block.weights, ends.layer.own * element)
     block = block._replace(weights=own)
     moves = executions.optimizer_offload == 1
     alone = shape.stages == 1
@@ -505,7 +505,7 @@ def _memory(
         use = memory_use(executions, own, block, optimizer, gradients_move=False)
         states, none = end.share * _STATE * trained, np.zeros(1)
         extra = TensorBytes(
-            np.where(keeps_whole, end.weight, end.share) * element + two,
+            np.where(keeps_whole, end.weight, end.own) * element + two,
             kept,
             none,
             none,
@@ -522,16 +522,13 @@ def _memory(
             ),
         )  # fmt: skip
 
-    both = ends.first._replace(
-        weight=ends.first.weight + np.where(alone, ends.last.weight, 0.0),
-        share=ends.first.share + np.where(alone, ends.last.share, 0.0),
-    )
-    neither = both._replace(weight=np.zeros(1), share=np.zeros(1))
+    both, none = ends.first.with_other(ends.last, np.where(alone, 1.0, 0.0)), np.zeros(1)
+    neither = ends.first.with_other(ends.first, -np.ones(1))
     found = with_end(
         both, np.where(alone, costs.last.kept, 0.0), np.where(alone, shape.blocks, shape.first)
     )
     for other in (
-        with_end(neither, np.zeros(1), shape.blocks, np.maximum(shape.stages - 1, 1.0)),
+        with_end(neither, none, shape.blocks, np.maximum(shape.stages - 1, 1.0)),
         with_end(ends.last, costs.last.kept, shape.blocks, np.ones(1)),
     ):
         is_other = ~alone & (other.tier1_bytes > found.tier1_bytes)

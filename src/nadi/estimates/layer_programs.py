@@ -40,6 +40,7 @@ class Variant(NamedTuple):
     expert_par: int
     decoding: int
     context_par: int
+    lora: int
 
     @property
     def of_sizes(self) -> Variant:
@@ -52,7 +53,7 @@ class Variant(NamedTuple):
         return self._replace(
             tensor_par=min(self.tensor_par, 2), expert_par=min(self.expert_par, 2),
             context_par=min(self.context_par, 2), microbatch_size=1, seq_par_ag_redo=0,
-            fused_activation=0,
+            fused_activation=0, lora=min(self.lora, 1),
         )  # fmt: skip
 
 
@@ -64,6 +65,9 @@ class PartSizes(NamedTuple):
     # weight, expert_weight: its parameters on this rank
     weight: int
     expert_weight: int
+    # those of both that have gradients
+    trained: int
+    trained_experts: int
     summed: int  # those of which each tensor parallel rank has the gradient of its own tokens
 
 
@@ -119,7 +123,9 @@ def _sizes(model: LanguageModel, variant: Variant) -> Sizes:
     parts = tuple(
         PartSizes(
             pieces, amounts_of(model, plan, pieces), sum(piece.weight for piece in pieces),
-            sum(piece.expert_weight for piece in pieces), sum(piece.summed for piece in pieces),
+            sum(piece.expert_weight for piece in pieces), sum(piece.trained for piece in pieces),
+            sum(piece.trained_experts for piece in pieces),
+            sum(piece.summed for piece in pieces),
         )
         for _, pieces in _parts(model, plan)
     )  # fmt: skip
@@ -173,6 +179,7 @@ def _plan(model: LanguageModel, variant: Variant) -> ParallelPlan:
         recompute=_RECOMPUTE[RECOMPUTE[variant.activation_recompute]],  # type: ignore[arg-type]
         attention="flash" if variant.flash_attention else "unfused",
         dtype=_TORCH[DATATYPES[variant.datatype]],
+        lora=variant.lora,
         inference="" if variant.training else "decode" if variant.decoding else "prefill",
     )
 

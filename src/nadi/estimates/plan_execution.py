@@ -46,7 +46,7 @@ def execution_of_plan(
     plan
         With every default put in (``ParallelPlan.of``).
     has_experts
-        Whether the model has, of which tensor parallel ranks can be replicas.
+        Whether the model has; tensor parallel ranks can be replicas of them.
     overlap, offload
         As ``Execution.tensor_par_overlap``; what lives in the second tier, of ``OFFLOADED``.
 
@@ -63,13 +63,8 @@ def execution_of_plan(
     training = not plan.inference
     sharded = plan.zero if training and replicates else 0
     return Execution(
-        num_procs=plan.world_size,
-        tensor_par=plan.tp,
-        pipeline_par=plan.pp,
-        data_par=plan.dp,
-        tensor_par_net=tiers[0],
-        data_par_net=tiers[1],
-        pipeline_par_net=tiers[2],
+        num_procs=plan.world_size, tensor_par=plan.tp, pipeline_par=plan.pp, data_par=plan.dp,
+        tensor_par_net=tiers[0], data_par_net=tiers[1], pipeline_par_net=tiers[2],
         batch_size=plan.global_batch,
         microbatch_size=plan.micro_batch,
         datatype=_datatype(plan.dtype),  # type: ignore[arg-type]
@@ -93,7 +88,8 @@ def execution_of_plan(
         gradient_sharding=sharded > 1,
         weight_sharding=sharded == 3,
         ends_as_layers=plan.ends_as_layers and plan.pp > 1,
-    )
+        lora=plan.lora,
+    )  # fmt: skip
 
 
 def _refuse_others(plan: ParallelPlan) -> None:

@@ -50,6 +50,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "expert_par": (1,),
     "decoding": (False,),
     "ends_as_layers": (False,),
+    "lora": (0,),
 }
 _LARGEST = 1 << 31  # of a number of ranks, sequences or chunks
 # of Nadi's own rules, where they differ

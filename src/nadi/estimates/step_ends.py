@@ -23,7 +23,7 @@ from nadi.trace.operations import dtype_code, no_operations, op_class_code
 _FIELDS = (
     "tensor_par", "pipeline_par", "data_par", "optimizer_sharding", "expert_par", "datatype",
     "tensor_par_comm_type", "attention_type", "training", "tensor_par_net", "pipeline_par_net",
-    "data_par_net", "context_par", "weight_sharding",
+    "data_par_net", "context_par", "weight_sharding", "lora",
 )  # fmt: skip
 _GRADIENT = 4.0  # bytes of a weight's gradient
 _STATE = 12.0  # bytes of a weight's copy and its two moments
@@ -36,6 +36,8 @@ class PartEnds(NamedTuple):
     """Of a layer, the embedding or the head: float64, shape (ways,)."""
 
     weight: Floats  # parameters on a rank
+    trained: Floats  # of these, those with gradients
+    own: Floats  # of all, those that it holds where weights are sharded
     share: Floats  # of these, those whose optimizer's state it has
     summed: Floats  # of these, those whose gradients tensor parallel ranks sum
     reduce: Floats  # seconds of reducing dense gradients
@@ -47,6 +49,13 @@ class PartEnds(NamedTuple):
     shared: tuple[Floats, ...]
     # the same of gathering dense weights, and those of experts
     gather_shared: tuple[tuple[Floats, ...], ...]
+
+    def with_other(self, other: PartEnds, times: Floats) -> PartEnds:
+        """Add the parameters of another part, so many times."""
+        return self._replace(
+            weight=self.weight + times * other.weight, trained=self.trained + times * other.trained,
+            own=self.own + times * other.own, share=self.share + times * other.share,
+        )  # fmt: skip
 
     @property
     def gathers(self) -> Floats:
@@ -102,7 +111,8 @@ def step_ends(
     tied = float(language.tied_embeddings)
     head = last.weight + tied * table * (ways.pipeline_par == 1)
     rest = (
-        norm, tied * both, few, (many - few) / (1 << 20), least, (most - least) / 1e9,
+        norm, tied * both * (ways.lora == 0), few, (many - few) / (1 << 20), least,
+        (most - least) / 1e9,
     )  # fmt: skip
     return number, StepEnds(
         layer, first, last, head, *(np.broadcast_to(one * trained, num) for one in rest)
@@ -120,15 +130,18 @@ def _parts(language: LanguageModel, ways: Executions, way: int) -> list[tuple[fl
     shares = layer_shares(language).values()
 
     def values(part: PartSizes) -> tuple[float, ...]:
-        return float(part.weight), float(part.expert_weight), float(part.summed)
+        return tuple(map(float, (
+            part.weight, part.expert_weight, part.trained, part.trained_experts, part.summed,
+        )))  # fmt: skip
 
-    layer = np.zeros(3)
+    layer = np.zeros(5)
     for share, part in zip(shares, layers, strict=True):
         layer += share * np.array(values(part))
     head = values(last)
     if language.tied_embeddings and row["pipeline_par"] == 1:
         table = -(-language.vocab // row["tensor_par"]) * language.hidden
-        head = (head[0] - table, *head[1:])
+        is_trained = row["lora"] == 0
+        head = (head[0] - table, head[1], head[2] - table * is_trained, *head[3:])
     return [tuple(layer.tolist()), values(embedding), head]
 
 
@@ -160,14 +173,18 @@ def _part_ends(
     machine: MachineDescription, ways: Executions, group: dict[str, RankGroup], sizes: Floats
 ) -> PartEnds:
     """Work out a part; ``sizes`` has dense and expert weights, and what is summed."""
-    dense, experts, summed = sizes.T
+    dense, experts, trained_dense, trained_experts, summed = sizes.T
     sharded = ways.optimizer_sharding == 1
     trained = ways.training == 1
     element = ELEMENT_BYTES[np.broadcast_to(ways.datatype, dense.size)]
     element = np.maximum(element, 2)  # of 8-bit floats, weights are 16-bit ones
-    gradients = {"dp": dense * _GRADIENT, "edp": experts * _GRADIENT}
-    parts = {"dp": dense * element / group["dp"].members,
-             "edp": experts * element / group["edp"].members}  # fmt: skip
+    gradients = {"dp": trained_dense * _GRADIENT, "edp": trained_experts * _GRADIENT}
+    # ZeRO 3 gathers all weights, and others those that were updated
+    every = ways.weight_sharding == 1
+    parts = {
+        "dp": np.where(every, dense, trained_dense) * element / group["dp"].members,
+        "edp": np.where(every, experts, trained_experts) * element / group["edp"].members,
+    }
     seconds = []
     for role, size in gradients.items():
         reduced = np.where(
@@ -195,13 +212,16 @@ def _part_ends(
               for other in _SHARING)
         for role, size in parts.items()
     )  # fmt: skip
+    trained_all = trained_dense + trained_experts
     share = np.where(
-        sharded, dense / group["dp"].members + experts / group["edp"].members, dense + experts
-    )
+        sharded, trained_dense / group["dp"].members + trained_experts / group["edp"].members,
+        trained_all,
+    )  # fmt: skip
+    own = dense / group["dp"].members + experts / group["edp"].members
     (reduce, gather), (reduce_experts, gather_experts) = seconds
     return PartEnds(
-        dense + experts, np.broadcast_to(share, dense.size), summed, reduce, reduce_experts,
-        gather, gather_experts, tuple(reducing), tuple(gathering),
+        dense + experts, trained_all, own, np.broadcast_to(share, dense.size), summed, reduce,
+        reduce_experts, gather, gather_experts, tuple(reducing), tuple(gathering),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from nadi.models.llm.options import (
     Ep,
     GlobalBatch,
     Inference,
+    Lora,
     MicroBatch,
     Pp,
     Recompute,
@@ -98,7 +99,7 @@ _USUAL = {
     "tp": 1, "pp": 1, "dp": 1, "cp": 1, "ep": 1, "zero": None, "sequence_parallel": None,
     "micro_batch": 0, "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1,
     "ends_as_layers": False, "recompute": "none",
-    "attention": "flash", "dtype": "bfloat16", "inference": "",
+    "attention": "flash", "dtype": "bfloat16", "inference": "", "lora": 0,
 }  # fmt: skip
 
 
@@ -109,6 +110,7 @@ def command(
     schedule: Schedule = "1f1b", chunks: Chunks = 1,
     ends_as_layers: EndsAsLayers = False, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
+    lora: Lora = 0,
     overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
     sweep: SweepOver = None, output: SweepFile = None, overwrite: Overwrite = False,
     check: _Check = False, calibrate: Calibrate = None, as_json: AsJson = False,
@@ -119,6 +121,7 @@ def command(
         "micro_batch": micro_batch, "global_batch": global_batch, "sequence": seq,
         "schedule": schedule, "chunks": chunks, "ends_as_layers": ends_as_layers,
         "recompute": recompute, "attention": attention, "dtype": dtype, "inference": inference,
+        "lora": lora,
     }  # fmt: skip
     _check_alone(execution, fields)
     check_output(output, bool(sweep), overwrite=overwrite)

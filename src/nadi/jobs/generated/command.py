@@ -17,6 +17,7 @@ from nadi.models.llm.options import (
     Ep,
     GlobalBatch,
     Inference,
+    Lora,
     MicroBatch,
     Pp,
     Recompute,
@@ -76,7 +77,8 @@ def llm(
     seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
     ends_as_layers: EndsAsLayers = False,
     recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",
-    inference: Inference = "", prefix: _Prefix = 0, stats: _Stats = False, system: SimulatedOn = "",
+    inference: Inference = "", lora: Lora = 0, prefix: _Prefix = 0,
+    stats: _Stats = False, system: SimulatedOn = "",
     output: JobOutput = "", overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
@@ -94,6 +96,7 @@ def llm(
         "sequence": seq, "schedule": schedule, "chunks": chunks,
         "ends_as_layers": ends_as_layers, "recompute": recompute,
         "attention": attention, "dtype": dtype, "inference": inference, "prefix": prefix,
+        "lora": lora,
     }  # fmt: skip
     described, plan = checked_plan(model, fields)
     _generate(described, plan, Wishes(system, output, overwrite), stats=stats, as_json=as_json)

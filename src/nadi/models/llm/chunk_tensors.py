@@ -310,7 +310,8 @@ class ChunkTensors:
             return [self._value(key).operand]
         if kind == "attention":
             return [*self._read[key], self._value(key).operand, *copies]
-        is_product = kind == "gemm" and piece.weight_gradient is None  # of two activations
+        # of two activations
+        is_product = kind == "gemm" and piece.weight_gradient is None and not piece.is_frozen
         if is_product or (kind == "permute" and len(self._read[key]) > 1):
             return list(self._read[key])
         return copies

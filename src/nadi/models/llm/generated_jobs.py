@@ -211,7 +211,13 @@ def _memory(
         "dp": [sum(piece.weight for piece in pieces) for pieces in layers],
         "edp": [sum(piece.expert_weight for piece in pieces) for pieces in layers],
     }
-    whole = {role: [sum(counts)] for role, counts in of_layers.items()}
+    trained = {
+        "dp": [sum(piece.trained for piece in pieces) for pieces in layers],
+        "edp": [sum(piece.trained_experts for piece in pieces) for pieces in layers],
+    }
+    whole, updated = (
+        {role: [sum(counts)] for role, counts in one.items()} for one in (of_layers, trained)
+    )
 
     def held(counts: Mapping[str, Sequence[int]], size: int, from_stage: int) -> int:
         """Return the bytes of buffers, which are shared from a stage of ZeRO on."""
@@ -223,8 +229,8 @@ def _memory(
     found = {
         "parameters": held(whole, 1, 4),
         "weights": held(of_layers, plan.itemsize, 3),
-        "gradients": 0 if plan.inference else held(of_layers, plan.gradient_itemsize, 2),
-        "optimizer": 0 if plan.inference else held(whole, ADAM_STATE, 1),
+        "gradients": 0 if plan.inference else held(trained, plan.gradient_itemsize, 2),
+        "optimizer": 0 if plan.inference else held(updated, ADAM_STATE, 1),
         "activations": _activations(model, plan, chunks, order),
         "kv_cache": _kv_cache(model, plan, chunks) if plan.inference else 0,
     }

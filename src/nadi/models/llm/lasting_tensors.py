@@ -50,6 +50,7 @@ class _Place(NamedTuple):
     role: str
     first: int
     size: int
+    trained: int  # where it lies in the buffer of gradients, -1 if it has none
 
 
 class LastingTensors:
@@ -68,6 +69,7 @@ class LastingTensors:
         self.model, self.plan = model, plan
         self.dtype = activation_dtype(plan)
         self._counts: dict[tuple[str, str], int] = {}
+        self._trained: dict[tuple[str, str], int] = {}  # of these, those with gradients
         self._places: dict[tuple[str, str], _Place] = {}
         for layer, pieces in layers:
             name = layer_name(layer, pieces)
@@ -75,9 +77,13 @@ class LastingTensors:
                 role = "edp" if piece.expert_weight else "dp"
                 first = self._counts.get((name, role), 0)
                 count = piece.weight + piece.expert_weight
-                self._places[name, piece.name] = _Place(name, role, first, count)
+                trained = self._trained.get((name, role), 0)
+                place = -1 if piece.is_frozen else trained
+                self._places[name, piece.name] = _Place(name, role, first, count, place)
                 if count:
                     self._counts[name, role] = first + count
+                if count and not piece.is_frozen:
+                    self._trained[name, role] = trained + count
 
     def shards(self, role: str, from_stage: int) -> int:
         """Return how many ranks share what ZeRO shards from a stage on."""
@@ -85,14 +91,20 @@ class LastingTensors:
 
     def weights(self, layer: str, role: str) -> Operand:
         """Return the buffer of a layer's weights, or this rank's part of it."""
-        return self._buffer(layer, role, "weights", self.dtype, 3)
+        return self._buffer(self._counts, (layer, role), "weights", self.dtype, 3)
 
     def gradients(self, layer: str, role: str) -> Operand:
         """Return the buffer of a layer's reduced gradients, or this rank's part of it."""
-        return self._buffer(layer, role, "gradients", self.plan.gradient_dtype, 2)
+        return self._buffer(
+            self._trained, (layer, role), "gradients", self.plan.gradient_dtype, 2
+        )  # fmt: skip
 
-    def _buffer(self, layer: str, role: str, what: str, dtype: str, from_stage: int) -> Operand:
-        count = -(-self._counts[layer, role] // self.shards(role, from_stage))
+    def _buffer(
+        self, counts: dict[tuple[str, str], int], key: tuple[str, str], what: str, dtype: str,
+        from_stage: int,
+    ) -> Operand:  # fmt: skip
+        layer, role = key
+        count = -(-counts[key] // self.shards(role, from_stage))
         part = ".part" if self.shards(role, from_stage) > 1 else ""
         return Operand(f"{layer}.{role}.{what}{part}", (count,), dtype, 0, True, what)
 
@@ -113,7 +125,7 @@ class LastingTensors:
         if self.shards(role, 2) == 1:
             return own
         of_step = self.plan.zero == 2 and self.plan.micro_batches > 1
-        shape = (self._counts[layer, role],)
+        shape = (self._trained[layer, role],)
         return own._replace(storage=f"{layer}.{role}.gradients", shape=shape, lasts=of_step)
 
     def gather(self, layer: str, role: str, phase: str) -> RowOperands:
@@ -121,6 +133,7 @@ class LastingTensors:
         own, whole = self.weights(layer, role), self.gathered(layer, role, phase)
         if own.storage != whole.storage:
             return RowOperands((own,), (whole,))
+        whole = whole._replace(shape=(self._trained[layer, role],))  # after an update
         part = -(-whole.shape[0] // group_size(self.plan, role))
         return RowOperands((whole._replace(shape=(part,)),), (whole,))
 
@@ -145,10 +158,10 @@ class LastingTensors:
     def written_gradient(self, layer: str, piece: Piece) -> Operand | None:
         """Return where the gradient of a piece's weights is summed."""
         place = self._place(layer, piece)
-        if place is None:
+        if place is None or place.trained < 0:
             return None
         buffer = self.summed(place.layer, place.role)
-        return buffer._replace(shape=(place.size,), offset=place.first)
+        return buffer._replace(shape=(place.size,), offset=place.trained)
 
     def _place(self, layer: str, piece: Piece) -> _Place | None:
         """Return where a piece's parameters lie; of a tied head, the embedding's table."""
@@ -164,19 +177,19 @@ class LastingTensors:
     def state(self) -> Iterator[Operand]:
         """Yield the state of the optimizer: this rank's part of the whole stage's."""
         for role in ("dp", "edp"):
-            count = sum(size for (_, of_role), size in self._counts.items() if of_role == role)
+            count = sum(size for (_, of_role), size in self._trained.items() if of_role == role)
             part = -(-count // self.shards(role, 1))
             for what in _STATE if part else ():
                 yield Operand(f"optimizer.{role}.{what}", (part,), "float32", 0, True, "optimizer")
 
     def buffers(self) -> Iterator[tuple[Operand, Operand]]:
         """Yield the weights and reduced gradients of each layer."""
-        for layer, role in self._counts:
+        for layer, role in self._trained:
             yield self.weights(layer, role), self.gradients(layer, role)
 
     def updated(self) -> Iterator[tuple[Operand, Operand]]:
         """Yield the weights and gradients of each layer that this rank has the state of."""
-        for layer, role in self._counts:
+        for layer, role in self._trained:
             weights = self.weights(layer, role)
             if self.plan.zero:
                 weights = self.gather(layer, role, "optimizer").inputs[0]

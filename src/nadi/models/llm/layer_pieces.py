@@ -68,6 +68,17 @@ class Piece(NamedTuple):
     reads: tuple[str, ...] = ()
     gives: tuple[int, ...] = ()  # shape of its output; by default that of its first input
     copies: int = 0  # elements of float32 that its backward needs beside inputs and outputs
+    is_frozen: bool = False  # whether its weights stay as they are, so that they have no gradients
+
+    @property
+    def trained(self) -> int:
+        """Its dense weights that have gradients."""
+        return 0 if self.is_frozen else self.weight
+
+    @property
+    def trained_experts(self) -> int:
+        """Its weights of experts that have gradients."""
+        return 0 if self.is_frozen else self.expert_weight
 
     @property
     def made_again(self) -> int:
@@ -192,7 +203,7 @@ class _Maker:
         heads = model.heads // plan.tp
         key_heads = heads if model.mla else max(model.kv_heads // plan.tp, 1)
         width = heads * model.query_head_dim + key_heads * model.query_head_dim
-        query = "attention.qkv"
+        query = adapted(plan, "attention.qkv")
         if model.position == "rope":
             elements = self.tokens * width
             piece = self.inside(
@@ -208,14 +219,17 @@ class _Maker:
             yield piece
         if model.qk_norm:
             yield self._head_norm(self.tokens * width)
-        queries = ("attention.qk_norm", "attention.qkv") if model.qk_norm else (query,)
+        queries = (
+            ("attention.qk_norm", adapted(plan, "attention.qkv")) if model.qk_norm else (query,)
+        )
         yield from self._core(heads, key_heads, ("attention.keys_and_values", *queries))
         outputs = model.heads * model.value_head_dim
         bias = model.hidden if model.attention_bias else 0
         piece = self.row("attention.output", outputs, model.hidden, bias)
         # its input is the output of the core, which is kept once
         yield piece._replace(kept=0)
-        yield self.residual("attention.residual", "attention.output", "")
+        yield from self._adapter("attention.output", outputs, model.hidden, shares_inputs=True)
+        yield self.residual("attention.residual", adapted(plan, "attention.output"), "")
 
     def _projections(self) -> Iterator[Piece]:
         linears = self.model.attention_linears()[:-1]
@@ -228,6 +242,7 @@ class _Maker:
             piece = self.column("attention.qkv", hidden, outputs, outputs if query.bias else 0)
             copied = 2 * self.model.head_dim * (hidden + query.bias)
             yield piece._replace(copied=copied if self.plan.key_copies(self.model) > 1 else 0)
+            yield from self._adapter("attention.qkv", hidden, outputs, shares_inputs=False)
             return
         for linear in linears:
             if linear.name.endswith("_up"):
@@ -240,6 +255,36 @@ class _Maker:
                 kept = 0 if linear.name.startswith("key") else piece.kept
                 piece = piece._replace(reads=("attention.norm",), kept=kept)
             yield piece
+
+    def _adapter(
+        self, name: str, inputs: int, outputs: int, *, shares_inputs: bool
+    ) -> Iterator[Piece]:
+        """Return the two products beside a linear layer that learn what it does not, and the sum.
+
+        LoRA (arXiv 2106.09685). What is between them is narrow, so that it is what tensor parallel
+        ranks exchange: each has the first one whole for its tokens, or shares what that sums over.
+        """
+        rank, tp = self.plan.lora, self.plan.tp
+        if not rank:
+            return
+        down, up = f"{name}.adapter_down", f"{name}.adapter_up"
+        if shares_inputs:
+            core = "attention.core" if self.plan.attention == "flash" else "attention.values"
+            yield self.row(down, inputs, rank)._replace(reads=(core,), kept=0)
+            yield self.alone(up, rank, outputs)
+            way = self.apart(outputs, outputs)
+            elements = self.own_tokens * outputs
+            gives = (self.own_tokens, outputs)
+        else:
+            yield self.alone(down, inputs, rank)._replace(reads=("attention.norm",))
+            yield self.column(up, rank, outputs)._replace(gathered_again=0)
+            way = _same(Layout.FEATURES)
+            elements = self.tokens * outputs // tp
+            gives = (self.tokens, outputs // tp)
+        forward, backward = (self.small("add", one, elements, 3) for one in _SUM)
+        yield Piece(
+            f"{name}.adapted", forward, backward, ways=(way,), reads=(name, up), gives=gives
+        )
 
     def _compressed_norm(self, name: str, width: int) -> Piece:
         """Return the norm of what a linear layer compressed, of which keys have a part more."""
@@ -435,7 +480,24 @@ def _of_experts(piece: Piece, experts: int, plan: ParallelPlan) -> Piece:
 def layer_pieces(model: LanguageModel, plan: ParallelPlan, kind: LayerKind) -> list[Piece]:
     """Return the operations of a layer on one rank, in the order of the forward."""
     maker = _Maker(model, plan)
-    return [*maker.attention(), *(maker.mlp() if kind == "dense" else maker.experts())]
+    found = [*maker.attention(), *(maker.mlp() if kind == "dense" else maker.experts())]
+    return [one if ".adapter_" in one.name else frozen(plan, one) for one in found]
+
+
+def adapted(plan: ParallelPlan, name: str) -> str:
+    """Return the piece that has the output of a linear layer, with that of its adapter."""
+    return f"{name}.adapted" if plan.lora else name
+
+
+def frozen(plan: ParallelPlan, piece: Piece) -> Piece:
+    """Return a piece whose weights have no gradients, where a plan trains adapters alone."""
+    if not plan.lora or not piece.weight + piece.expert_weight:
+        return piece
+    is_product = piece.forward is not None and piece.forward.op_class == "gemm"
+    return piece._replace(
+        weight_gradient=None, gathered_again=0, summed=0, copied=0, is_frozen=True,
+        kept=0 if is_product else piece.kept,
+    )  # fmt: skip
 
 
 def embedding_piece(model: LanguageModel, plan: ParallelPlan) -> Piece:
@@ -447,8 +509,10 @@ def embedding_piece(model: LanguageModel, plan: ParallelPlan) -> Piece:
     positions = model.max_positions * model.hidden if model.position == "learned" else 0
     way = Way("tp", maker.between, Layout.PARTIAL, Layout.WHOLE, Layout.WHOLE, 0, maker.whole)
     return Piece(
-        "embedding", work, None, maker.small("embedding", 1, elements, 2), (way,),
+        "embedding", work, None,
+        None if plan.lora else maker.small("embedding", 1, elements, 2), (way,),
         weight=rows * model.hidden + positions, gives=(plan.tokens, model.hidden),
+        is_frozen=plan.lora > 0,
     )  # fmt: skip
 
 
@@ -465,7 +529,8 @@ def head_pieces(model: LanguageModel, plan: ParallelPlan, *, has_table: bool) ->
         maker.tokens = plan.micro_batch
     head = maker.column("head.logits", model.hidden, rows * plan.tp)
     if has_table and model.tied_embeddings:
-        head = head._replace(weight=0)
+        head = head._replace(weight=0, weight_gradient=None if plan.lora else head.weight_gradient)
+    norm, head = frozen(plan, norm), frozen(plan, head)
     if plan.inference:
         return [norm, head]
     elements = plan.tokens * rows

@@ -86,6 +86,12 @@ Dtype = Annotated[
 ]
 
 
+Lora = Annotated[
+    int, typer.Option("--lora", metavar="RANK", show_default="all weights are trained",
+                      help="Train adapters of attention's projections alone, of this rank."),
+]  # fmt: skip
+
+
 Inference = Annotated[
     str, typer.Option("--inference", metavar="WHAT", show_default=False,
                       help="prefill or decode, instead of training."),

@@ -70,6 +70,9 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inference
         ``prefill`` processes a prompt of ``sequence`` tokens, ``decode`` one token after
         ``sequence`` others; empty for training.
+    lora
+        Rank of adapters of attention's projections, which alone are trained (arXiv 2106.09685):
+        all other weights have no gradients. 0 to train all.
     prefix
         Of inference, the first tokens of each sequence that are the same in all of a rank: their
         keys and values are there once, and prefill does not compute them again.
@@ -95,6 +98,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gradient_dtype: str = "float32"
     inference: Literal["", "prefill", "decode"] = ""
     prefix: _Tokens = 0
+    lora: _CountOrUsual = 0
 
     def of(self, model: LanguageModel) -> ParallelPlan:
         """Return the plan with every default put in, checked against a model.
@@ -227,6 +231,9 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self._check_widths(model)
         self._check_batch(model)
         self._check_experts(model)
+        if self.lora and (self.inference or model.mla is not None):
+            what = "adapters of inference are part of the weights, and none are known of latent"
+            _refuse("lora", f"{what} attention", "leave it out")
         if self.inference:
             if self.recompute != "none" or self.schedule not in ("gpipe", "1f1b"):
                 what = "inference has no backward: no recompute, and no schedule of backwards"

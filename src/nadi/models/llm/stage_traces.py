@@ -73,14 +73,14 @@ class Chunk(NamedTuple):
             yield from pieces
 
     @property
-    def weight(self) -> int:
-        """Parameters on this rank, without experts."""
-        return sum(piece.weight for piece in self.pieces)
+    def trained(self) -> int:
+        """Parameters with gradients on this rank, without experts."""
+        return sum(piece.trained for piece in self.pieces)
 
     @property
-    def expert_weight(self) -> int:
-        """Parameters of experts on this rank."""
-        return sum(piece.expert_weight for piece in self.pieces)
+    def trained_experts(self) -> int:
+        """Those of experts on this rank."""
+        return sum(piece.trained_experts for piece in self.pieces)
 
 
 def chunk_of(model: LanguageModel, plan: ParallelPlan, position: int, *, has_table: bool) -> Chunk:
@@ -157,10 +157,19 @@ def _gather_weights(
 def weights_by_role(plan: ParallelPlan, pieces: Iterable[Piece]) -> dict[str, int]:
     """Return the parameters of pieces on this rank by the role that shares their gradients."""
     listed = list(pieces)
-    found = {
-        "dp": sum(piece.weight for piece in listed),
-        "edp": sum(piece.expert_weight for piece in listed),
-    }
+    return _shared(plan, sum(piece.weight for piece in listed),
+                   sum(piece.expert_weight for piece in listed))  # fmt: skip
+
+
+def _trained_by_role(plan: ParallelPlan, pieces: Iterable[Piece]) -> dict[str, int]:
+    """Return those of :func:`weights_by_role` that have gradients."""
+    listed = list(pieces)
+    return _shared(plan, sum(piece.trained for piece in listed),
+                   sum(piece.trained_experts for piece in listed))  # fmt: skip
+
+
+def _shared(plan: ParallelPlan, dense: int, experts: int) -> dict[str, int]:
+    found = {"dp": dense, "edp": experts}
     return {role: size for role, size in found.items() if size and group_size(plan, role) > 1}
 
 
@@ -235,7 +244,7 @@ def _reduce_gradients(
 ) -> None:  # fmt: skip
     """Reduce the gradients of a layer, while the layers before it are computed."""
     needed = Layout.WHOLE if plan.zero == 0 else Layout.PARTS
-    for role, weights in weights_by_role(plan, pieces).items():
+    for role, weights in _trained_by_role(plan, pieces).items():
         size = weights * plan.gradient_itemsize
         found = exchange(Layout.PARTIAL, needed, size, group_size(plan, role))
         if found is not None:
@@ -272,7 +281,8 @@ def optimizer_rows(
                 RowOperands(before, (norm,)),
             )  # fmt: skip
             before = (norm,)
-    weights, reduced = zip(*lasting.updated(), strict=True)
+    updated = list(lasting.updated())
+    weights, reduced = ([pair[k] for pair in updated] for k in range(2))
     changed = (*weights, *lasting.state())
     operands = RowOperands((*before, *reduced, *changed), changed)
     rows.compute("optimizer", -1, _adam(plan, chunks), operands)
@@ -302,10 +312,10 @@ def _sum_gradients(
         add("whole", "tp", summed)
     if copied := sum(piece.copied for chunk in chunks for piece in chunk.pieces):
         add("key_value", "kv", copied)
-    if model.tied_embeddings and _has_one_end(chunks):
+    if model.tied_embeddings and _has_one_end(chunks) and not plan.lora:
         add("embedding", "embedding", -(-model.vocab // plan.tp) * model.hidden)
     if plan.schedule == "dualpipe":
-        weights = sum(chunk.weight + chunk.expert_weight for chunk in chunks)
+        weights = sum(chunk.trained + chunk.trained_experts for chunk in chunks)
         add("mirror", "mirror", -(-weights // (group_size(plan, "dp") if plan.zero else 1)))
 
 
@@ -316,8 +326,8 @@ def _has_one_end(chunks: Sequence[Chunk]) -> bool:
 
 
 def _adam(plan: ParallelPlan, chunks: Sequence[Chunk]) -> Work:
-    dense = sum(chunk.weight for chunk in chunks)
-    experts = sum(chunk.expert_weight for chunk in chunks)
+    dense = sum(chunk.trained for chunk in chunks)
+    experts = sum(chunk.trained_experts for chunk in chunks)
     if plan.zero:
         dense = -(-dense // group_size(plan, "dp"))
         experts = -(-experts // group_size(plan, "edp"))
@@ -329,7 +339,7 @@ def _gather(
     lasting: LastingTensors,
 ) -> None:  # fmt: skip
     name = layer_name(layer, pieces)
-    for role, count in weights_by_role(plan, pieces).items():
+    for role, count in _trained_by_role(plan, pieces).items():
         part = -(-count * plan.itemsize // group_size(plan, role))
         where = "weights" if layer < 0 else f"layers.{layer}.weights"
         operands = lasting.gather(name, role, "optimizer")
