@@ -22,6 +22,7 @@ from nadi.files.switches import decode_switch_text
 from nadi.systems.nccl.measured import parse_nccl_tests
 from tests.conftest import NOT_HERE, SHARED
 from tests.fuzz.commands import COMMANDS, run_line
+from tests.fuzz.long import run_one
 
 HOSTILE = SHARED / "hostile"
 CALCULON = " ".join(f"{HOSTILE}/calculon_3003953/{name}.json" for name in ("app", "sys", "exe"))
@@ -237,3 +238,8 @@ def test_pieces_of_a_file_that_do_not_end(
     monkeypatch.setattr(kineto_pieces, "_LONGEST", 1 << 12)
     with pytest.raises(FormatError, match=message):
         list(kineto_pieces.event_pieces(path, []))
+
+
+def test_a_database_with_an_error_that_is_no_utf8(tmp_path: Path) -> None:
+    """SQLite tells of a damaged declaration with its bytes, which Python could not decode."""
+    assert not run_one("nsight:900000000082", tmp_path)
