@@ -125,7 +125,7 @@ def run_line(words: list[str]) -> int:
         assert len(lines[0]) < _LONGEST_LINE, lines
         # an error of the system, or of memory, that nobody told from one of standard output
         assert not lines[0].startswith(("nadi: standard output:", "nadi: memory:")), lines
-    for line in said.splitlines():
+    for line in [*said.splitlines(), *out.getvalue().split("\n")]:
         assert line.isprintable(), line
     return code
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,14 +11,18 @@ from pathlib import Path
 
 import pytest
 
+import nadi
+from nadi.analyses.hta.hta_path import _short_name
 from nadi.cli import main
 from nadi.errors import FormatError, InputError
 from nadi.files import files
 from nadi.files.kineto import kineto_pieces
 from nadi.files.settings_text import parse_settings
 from nadi.files.switches import decode_switch_text
+from nadi.systems.nccl.measured import parse_nccl_tests
 from tests.conftest import NOT_HERE, SHARED
-from tests.fuzz.commands import run_line
+from tests.fuzz.commands import COMMANDS, run_line
+from tests.fuzz.long import run_one
 
 HOSTILE = SHARED / "hostile"
 CALCULON = " ".join(f"{HOSTILE}/calculon_3003953/{name}.json" for name in ("app", "sys", "exe"))
@@ -47,6 +52,37 @@ def test_toml_with_keys_of_many_parts() -> None:
             parse_settings(text, ".toml", "deep.toml", "system")
     numbers = b"x = [" + b"0.1,0.25, " * 300 + b"]"
     assert len(parse_settings(numbers, ".toml", "numbers.toml", "system")["x"]) == 600
+
+
+def test_toml_with_a_long_word() -> None:
+    """A comment of a megabyte took hours: each of its letters was tried as the begin of a key."""
+    for text in (b"a" * 1_000_000, b"a      " * 100_000, b"a.a.a.a. = " * 90_000):
+        content = b"# " + text + b"\nx = 1"
+        assert parse_settings(content, ".toml", "long.toml", "system") == {"x": 1}
+
+
+_DIGITS = "1" * 200_000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"nn.Module: {_DIGITS}a", f"nn.Module: Linear_{_DIGITS}_", f"execute_context_1({_DIGITS}"],
+    ids=["digits", "number", "serving"],
+)
+def test_names_that_are_long_numbers(name: str, tmp_path: Path) -> None:
+    """The time grew with the square of their length: one name took minutes."""
+    for file, content in COMMANDS["recording"].files().items():
+        place = tmp_path / file
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(content.replace(b"nn.Module: Linear_0", name.encode()))
+    for line in ("run @ --by module", "report @ -o page.html", "info @"):
+        job = str(next(tmp_path.iterdir()))
+        assert run_line(line.replace("page", f"{tmp_path}/page").replace("@", job).split()) == 0
+
+
+def test_a_log_of_nccl_tests_with_a_long_line() -> None:
+    with pytest.raises(FormatError):
+        parse_nccl_tests(b"#  Rank 1 " * 100_000, "long.txt")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +195,25 @@ def test_a_file_is_not_read_that_is_larger_than_memory(
         files.read_file(path)
     with pytest.raises(InputError, match=r"its content has over .* of memory are free"):
         files.read_file(packed)
+    pytest.importorskip("upath")
+    place = files.locate("memory:///large.json")  # as an object of a bucket
+    place.write_bytes(path.read_bytes())
+    with pytest.raises(InputError, match=r"it has 17\.\d+ MiB, and 16\.\d+ MiB of memory are free"):
+        files.read_file(place)
+
+
+def test_a_list_of_files_with_odd_names(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(_EVENTS)
+    for name in ("x" * 300, "a\0b", "../" * 2000 + "etc/passwd"):
+        (tmp_path / ".nadi-files.json").write_text(json.dumps({"files": ["a.json", name]}))
+        with pytest.raises(InputError, match="is incomplete"):
+            nadi.recordings.read_job(tmp_path)
+
+
+def test_names_with_many_brackets() -> None:
+    """Each pair was removed by a pass over the whole name."""
+    assert _short_name("<" * 200_000 + ">" * 200_000 + "void f<g<(1)>>(int (*)[2])") == "f"
+    assert _short_name("a(b > c)d(e)") == "c)d"
 
 
 @pytest.mark.parametrize(
@@ -183,3 +238,8 @@ def test_pieces_of_a_file_that_do_not_end(
     monkeypatch.setattr(kineto_pieces, "_LONGEST", 1 << 12)
     with pytest.raises(FormatError, match=message):
         list(kineto_pieces.event_pieces(path, []))
+
+
+def test_a_database_with_an_error_that_is_no_utf8(tmp_path: Path) -> None:
+    """SQLite tells of a damaged declaration with its bytes, which Python could not decode."""
+    assert not run_one("nsight:900000000082", tmp_path)

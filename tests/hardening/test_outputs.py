@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
+import shlex
 import signal
 import socket
 import stat
@@ -12,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -23,6 +26,9 @@ from nadi.files import files
 from nadi.files.csv_tables import as_written, csv_bytes
 from nadi.files.files import TEMPORARY, remove_unfinished, write_pieces
 from nadi.files.whole_folders import FILE_LIST, missing_files, whole_folder
+from nadi.results.terminal.options import output_console
+from nadi.results.text import to_json
+from tests.fuzz.commands import COMMANDS, run_line
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX has these")
 
@@ -200,6 +206,8 @@ NAMES = [
     "",
     "-",
     "'a",
+    "\uff1d1+1",
+    "\uff20y",
 ]
 
 
@@ -210,7 +218,7 @@ def test_cells_are_no_formulas(tmp_path: Path) -> None:
         cells = [row["name"] for row in csv.DictReader(file)]
     for cell, name in zip(cells, NAMES, strict=True):
         is_number = name in ("-1", "+2.5e3", "-0.5")
-        assert is_number or cell[:1] not in ("=", "+", "-", "@", "\t")
+        assert is_number or cell[:1] not in ("=", "+", "-", "@", "\t", "\uff1d", "\uff20")
         assert not is_number or cell == name
     back = pl.DataFrame({"name": cells}).select(as_written(pl.col("name")))["name"].to_list()
     assert back == NAMES
@@ -222,3 +230,50 @@ def test_tables_of_a_trace_have_none(tmp_path: Path) -> None:
         job.ranks[0].compute("=cmd|' /C calc'!A0", duration="1 ms")
     nadi.write(job.job.traces[0], tmp_path / "a.csv")
     assert "'=cmd" in (tmp_path / "a.nodes.csv").read_text()
+
+
+# a title, a color, two commands of one character, a text from right to left, and markup
+COMMANDS_OF_TERMINALS = "\x1b]0;t\x07\x1b[31m\x9b2J\x7f\u202e\u2028 [red][/nothing]\n\r\u2067"
+
+
+def _named_by_others(value: Any) -> Any:
+    """Put commands of terminals into each text that names something."""
+    if isinstance(value, dict):
+        named = {key: _named_by_others(inner) for key, inner in value.items()}
+        names = ("name", "Process Group Name", "Process Group Description", "Collective name")
+        return named | {
+            key: named[key] + COMMANDS_OF_TERMINALS
+            for key in names
+            if isinstance(named.get(key), str) and value.get("ph") != "M"
+        }
+    return [_named_by_others(one) for one in value] if isinstance(value, list) else value
+
+
+LINES = [
+    "info @", "run @", "waits @", "analyze all @", "critical-path @", "what-if @ no-gaps",
+    "simulate @ --system dgx-h100", "similarity @ @", "check @ @ --budget 'step 3%'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_names_are_no_commands_of_a_terminal(line: str, option: str, tmp_path: Path) -> None:
+    """``nadi info`` printed the names of groups as they were, and JSON commands of one character."""
+    for name, content in COMMANDS["recording"].files().items():
+        place = tmp_path / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(json.dumps(_named_by_others(json.loads(content))))
+    job = str(next(tmp_path.iterdir()))
+    words = [*shlex.split(line), *shlex.split(option)]
+    assert run_line([word.replace("@", job) for word in words]) in (0, 1)
+
+
+def test_what_is_printed_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = COMMANDS_OF_TERMINALS
+    output_console().print(f"wrote {text}", markup=False)
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert "\\x1b]0;t" in printed
+    written = to_json({text: "\u00e9\u00a0"})
+    assert all(line.isprintable() for line in written.decode().replace("\u00a0", "").split("\n"))
+    assert json.loads(written) == {text: "\u00e9\u00a0"}

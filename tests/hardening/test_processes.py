@@ -145,6 +145,25 @@ with worker_processes(1) as pool:
     assert pool.submit(os.getpid).result() != os.getpid()
 assert "PYTHONSAFEPATH" not in os.environ
 """
+_KILLED = """
+import os, signal
+from nadi.results.terminal.workers import worker_processes
+with worker_processes(2) as pool:
+    for one in [pool.submit(os.getpid) for _ in range(9)]:
+        one.result()
+    waits = [pool.submit(bytes, 1 << 24) for _ in range(9)]  # more than a pipe holds
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@posix_only
+def test_workers_of_a_killed_program_end() -> None:
+    """They waited for ever: to write a result that nobody reads, or for work."""
+    process = subprocess.Popen([sys.executable, "-c", _KILLED], stderr=subprocess.PIPE)
+    process.communicate(timeout=120)  # until no process has the pipe
+    assert process.returncode == -signal.SIGKILL
+
+
 _COMPILER = """
 from nadi.kernels.compile_ahead import _Beside
 process = _Beside([], print)._process

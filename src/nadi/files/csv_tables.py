@@ -15,9 +15,9 @@ from nadi.trace.trace import Trace
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
-_FORMULA = r"^'*[=+\-@\t\r\n]"
+_FORMULA = r"^'*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}\t\r\n]"
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
-_ESCAPED = r"^'('*[=+\-@\t\r\n])"
+_ESCAPED = r"^'('*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}\t\r\n])"
 _PARQUET = b"PAR1"
 TABLE_FILES = (".parquet", ".csv", ".csv.gz")
 _TABLES = ("nodes", "deps", "groups", "attrs", "issues")

@@ -261,14 +261,16 @@ def _check_end(path: Path) -> None:
 
 
 def _stored(path: Path) -> Bytes:
+    # servers of the web have a limit of their own
+    size = int(path.stat().st_size or 0) if hasattr(path, "stat") else 0
+    # else Linux ends the process that uses it
+    if size >= _WORTH_SPLITTING and size > (room := available_memory()):
+        raise _too_large_for_memory(path, f"it has {format_bytes(size)}", room)
     if not is_local(path):
         return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
-    size = path.stat().st_size
     if size < _WORTH_SPLITTING:
         with _opened(path) as file:
             return np.frombuffer(bytearray(file.read()), dtype=np.uint8)
-    if size > (room := available_memory()):  # else Linux ends the process that uses it
-        raise _too_large_for_memory(path, f"it has {format_bytes(size)}", room)
     with path.open("rb") as file:
         content = np.empty(size, dtype=np.uint8)
         middle = size // 2 // _PIECE * _PIECE

@@ -19,7 +19,8 @@ _AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
 _MOST_WRITTEN = 1 << 22  # bytes of TOML and YAML, whose readers are slow
 _MOST_VALUES = 1 << 20  # of YAML, with those that aliases repeat
 _DEEPEST = 100  # values within values in YAML, and parts of a key in TOML
-_DEEP_KEY = re.compile(rb"(?:[^\s.=,]+[ \t]*\.[ \t]*){%d}" % _DEEPEST)
+# tried at the beginning of a part only, and nothing twice: the time grows as the text does
+_DEEP_KEY = re.compile(rb"(?<![^\s.=,])(?:[^\s.=,]++[ \t]*+\.[ \t]*+){%d}" % _DEEPEST)
 
 
 def _read_toml(content: bytes) -> Any:

@@ -72,7 +72,7 @@ class SqliteFile:
                     keys = [row for row in declared if row[5]]
                     if len(keys) == 1 and str(keys[0][2]).upper() == "INTEGER":
                         row_numbers[name] = keys[0][1]
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
+        except (sqlite3.Error, UnicodeError, OverflowError, MemoryError) as error:
             what = str(error)
             raise self._broken(what if what.isprintable() else "not as SQLite writes it") from None
         return roots, columns, row_numbers

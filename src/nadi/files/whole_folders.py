@@ -189,7 +189,8 @@ def missing_files(folder: Path) -> list[str]:
     found = decode_json(
         read_settings(place), dict[str, list[str]], str(place), "write the files again"
     )
-    return [name for name in found.get("files", []) if not (folder / name).exists()]
+    # names of others may be too long for a file system, which ``Path.exists`` raises
+    return [name for name in found.get("files", []) if not os.path.exists(folder / name)]
 
 
 def refuse_partial(folder: Path) -> None:

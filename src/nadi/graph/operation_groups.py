@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from nadi.graph.module_tree import find_modules
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.rows import nearest
 
-_NUMBERS = re.compile(r"^(?:nn\.Module: )?(.*?)(?:[._#]?\d+)?$")
+_DIGITS = "0123456789"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +56,11 @@ def group_operations(graph: EventGraph) -> OperationGroups:
 
 def _kind(name: str) -> str:
     """Return the name of a module or range without its number: ``block.2`` is a ``block``."""
-    found = _NUMBERS.match(name)
-    return found[1] or name if found else name
+    kind = name.removeprefix("nn.Module: ")
+    unnumbered = kind.rstrip(_DIGITS)
+    if len(unnumbered) < len(kind) and unnumbered.endswith((".", "_", "#")):
+        unnumbered = unnumbered[:-1]
+    return unnumbered or name
 
 
 def _outermost_operators(graph: EventGraph) -> tuple[Ints, Bools]:

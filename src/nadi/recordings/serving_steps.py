@@ -23,7 +23,7 @@ class ServingStep(NamedTuple):
     part: int = 1  # of a model that is captured in several graphs: which of them this mark is of
 
 
-_SUMS = r"\((?:sq)?(\d+)[^)]*\)"
+_SUMS = r"\((?:sq)?(\d++)[^)]*+\)"
 _VLLM = re.compile(rf"^execute_(?:\d+_)?context_(\d+){_SUMS}_generation_(\d+){_SUMS}$")
 _VLLM_FIRST = re.compile(r"^execute_new_(\d+)_cached_(\d+)$")
 _SGLANG = re.compile(r"^step\[(\w+)((?: \w+=\d+)*)\]$")

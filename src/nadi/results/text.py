@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import polars as pl
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +23,26 @@ TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
 _WIDEST = 100_000  # of a table in a file or a pipe
+# what terminals may take as a command, or as an order to show text from right to left
+_COMMANDS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+class PrintableConsole(Console):
+    """A console that prints control characters of texts as their escapes.
+
+    Names in recordings are written by others, and a terminal does what control characters say.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Render an object in pieces of text, each printable."""
+        for piece in super().render(renderable, options):
+            if piece.control or piece.text == "\n" or piece.text.isprintable():
+                yield piece
+            else:
+                text = "\n".join(printable(line) for line in piece.text.split("\n"))
+                yield Segment(text, piece.style)
 
 
 def make_table(title: str, **columns: str) -> Table:
@@ -78,9 +100,14 @@ def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) ->
 
 
 def to_json(data: Any) -> bytes:
-    """Write indented JSON that ends with a newline; frames are lists of objects."""
-    content = msgspec.json.encode(data, enc_hook=_rows_of)
-    return msgspec.json.format(content, indent=2) + b"\n"
+    """Write indented JSON that ends with a newline; frames are lists of objects.
+
+    What a terminal may take as a command is escaped, as it is in other output.
+    """
+    content = msgspec.json.format(msgspec.json.encode(data, enc_hook=_rows_of), indent=2) + b"\n"
+    if content.isascii() and b"\x7f" not in content:
+        return content
+    return _COMMANDS.sub(lambda one: f"\\u{ord(one[0]):04x}", content.decode()).encode()
 
 
 def _rows_of(frame: pl.DataFrame) -> msgspec.Raw:

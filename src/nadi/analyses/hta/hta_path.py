@@ -111,7 +111,8 @@ def _listed(events: pl.DataFrame) -> str:
 _US = 1000
 _MEMORY = re.compile(r"(hip)?Memcpy|(hip)?Memset|dma")
 _COMMUNICATION = re.compile(r"nccl|hip|hccl|.*ncclKernel")
-_BRACKETS = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
+_BRACKETS = re.compile(r"([<>()])")
+_OPENED_BY = {">": "<", ")": "("}
 _BOUND_BY = (
     "", "cpu_bound", "gpu_communication_bound", "gpu_compute_bound",
     "gpu_kernel_kernel_overhead", "gpu_kernel_launch_overhead",
@@ -255,11 +256,16 @@ def _short_name(name: str) -> str:
     """R3: a name without template arguments, parameters and return type."""
     if _MEMORY.match(name) or not ("<" in name or "(" in name):
         return name
-    name = name.replace("->", "")
-    previous = ""
-    while name != previous:
-        previous, name = name, _BRACKETS.sub("", name)
-    return name.split(" ")[-1]
+    kept: list[str] = []
+    open_at: list[int] = []  # brackets that are kept so far
+    for part in _BRACKETS.split(name.replace("->", "")):
+        if part in _OPENED_BY and open_at and kept[open_at[-1]] == _OPENED_BY[part]:
+            del kept[open_at.pop() :]
+            continue
+        if _BRACKETS.fullmatch(part):
+            open_at.append(len(kept))
+        kept.append(part)
+    return "".join(kept).split(" ")[-1]
 
 
 def _bound_by(edges: EdgeList, events: pl.DataFrame) -> pl.Series:

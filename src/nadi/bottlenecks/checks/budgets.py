@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _STEP, _EXPOSED, _BUSY, _IDLE = "step", "exposed communication", "device busy", "device idle"
 _MEMORY = "memory peak"
 _WORDS = (_STEP, _EXPOSED, _BUSY, _IDLE, _MEMORY)
-_AMOUNT = re.compile(r"([-+]?)((?:\d+\.?\d*|\.\d+)(?:%|[A-Za-z]+))")
+_AMOUNT = re.compile(r"([-+]?)((?:\d++(?:\.\d*+)?+|\.\d++)(?:%|[A-Za-z]+))")
 _MOST = 1e6  # times a baseline
 _REMEDY = (
     f"write what may grow, and by how much: 'step 3 %', 'aten::mm 2ms'; of {', '.join(_WORDS)}, "

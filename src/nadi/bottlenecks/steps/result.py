@@ -7,7 +7,6 @@ The verdict of ``nadi run``: what bounds the window, and the changes that gain m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -98,7 +97,7 @@ _TIMES = tuple(
 _ALIKE = 0.25  # layers share a row that differ from their median by at most this part of it
 _MAX_ROWS, _MOST_MODULES = 40, 100  # in text, and on pages
 _NO_MODULES = "modules: none recorded; nadi.record(..., stacks=True) records them"
-_NUMBERED = re.compile(r"^(.*?)\d+$")
+_DIGITS = "0123456789"
 _INDENT = "  "
 
 
@@ -174,7 +173,7 @@ def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[int]]]:
     for number, row in enumerate(rows[:-1]):
         path, around = row["module"], row["parent"]
         names.append(path.removeprefix(f"{rows[around]['module']}.") if around >= 0 else path)
-        kind = _NUMBERED.sub(r"\1", names[number])
+        kind = names[number].rstrip(_DIGITS)
         inner.setdefault(around, {}).setdefault(kind, []).append(number)
     total = list(map(_total, rows))
 

@@ -20,7 +20,7 @@ from nadi.trace.schema import DEP_KINDS, GIVEN_DEPS
 from nadi.trace.trace import Trace
 
 # what XML 1.0 cannot hold, however written; C programs also end a text at NUL
-FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _REPLACEMENT = "\ufffd"
 _KINDS = pl.Enum(DEP_KINDS)
 

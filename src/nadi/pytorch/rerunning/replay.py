@@ -39,6 +39,7 @@ from nadi.pytorch.rerunning.replay_run import (
 from nadi.pytorch.rerunning.replayed_communication import Communicator
 from nadi.recordings.job_of_files import load_job
 from nadi.recordings.matching.name_alignment_kernels import align
+from nadi.results.terminal.workers import end_with_parent
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 from nadi.units import format_bytes, format_ns
@@ -332,7 +333,9 @@ def replay_ranks(
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(len(traces), mp_context=context) as processes,
+        ProcessPoolExecutor(
+            len(traces), mp_context=context, initializer=end_with_parent
+        ) as processes,
     ):
         store = Path(folder) / "store"
         # every process makes all groups of the job, in the same order

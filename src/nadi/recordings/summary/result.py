@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import polars as pl
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from nadi.results.text import TOP, make_table, name_cell, print_issues, print_table
 from nadi.trace.arrays import counted_texts
 from nadi.trace.trace import Trace
-from nadi.units import format_bytes, format_count, format_counted, format_ns
+from nadi.units import format_bytes, format_count, format_counted, format_ns, printable
 
 
 def describe(trace: Trace) -> dict[str, Any]:
@@ -81,10 +81,8 @@ def print_description(data: dict[str, Any], console: Console) -> None:
         if data[key]:
             print_table(_table(title, column, data[key]), console)
     for group in data["groups"]:
-        console.print(
-            escape(f"group {group['name']} {group['description']}: ranks {group['ranks']}"
-                   f" {group['backend']}")
-        )  # fmt: skip
+        about = f"group {group['name']} {group['description']}: ranks {group['ranks']}"
+        console.print(Text(printable(f"{about} {group['backend']}")))
     print_issues(data["issues"], console)
 
 

@@ -142,10 +142,10 @@ SweepFile = Annotated[
 
 def output_console(*, wraps: bool = True) -> Console:
     """Return the console of standard output, which wraps lines only in a terminal."""
-    from rich.console import Console
+    from nadi.results.text import PrintableConsole
 
     soft_wrap = not wraps or not sys.stdout.isatty()
-    return Console(highlight=False, emoji=False, soft_wrap=soft_wrap)
+    return PrintableConsole(highlight=False, emoji=False, soft_wrap=soft_wrap)
 
 
 def refuse(met: str, remedy: Wording, **given: object) -> None:

@@ -51,7 +51,6 @@ def show_progress(
 @contextmanager
 def _bars(counts: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
     """Show a bar for the stage, and one while kernels are compiled; gives what moves each."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -64,6 +63,7 @@ def _bars(counts: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, i
     from rich.text import Text
 
     from nadi.progress import listening
+    from nadi.results.text import PrintableConsole
 
     class Bytes(DownloadColumn):
         """How much is read or written, of stages that do so."""
@@ -76,9 +76,9 @@ def _bars(counts: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, i
                 return Text(f"{task.completed:,.0f}{whole} {counts}")
             return super().render(task)
 
-    console = Console(stderr=True)
+    console = PrintableConsole(stderr=True)
     turning = SpinnerColumn("dots" if console.encoding.startswith("utf") else "line")
-    columns = (turning, TextColumn("{task.description}"), BarColumn(), Bytes())
+    columns = (turning, TextColumn("{task.description}", markup=False), BarColumn(), Bytes())
     with Progress(*columns, console=console, transient=True) as bars:
         stage = [bars.add_task("starting", total=None)]
         compiled: list[TaskID] = []

@@ -9,8 +9,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from multiprocessing import get_context
-from threading import Lock
+from multiprocessing import get_context, parent_process
+from threading import Lock, Thread
 from typing import Any
 
 from nadi.errors import Parameter, UsageError
@@ -19,6 +19,22 @@ _REPLACED = 3  # times
 _MOST = 4096  # processes
 _DASK = "dask://"
 _SAFE_PATH = "PYTHONSAFEPATH"
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone.
+
+    Pipes between workers stay open without it, so that workers of a killed program would wait for
+    ever.
+    """
+
+    def wait() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 class _ReplacedProcesses(Executor):
@@ -79,7 +95,9 @@ class _ReplacedProcesses(Executor):
                 if not self._left or not self._first.done() or self._first.exception():
                     return broken
                 self._left -= 1
-            pool = ProcessPoolExecutor(self._workers, mp_context=get_context("spawn"))
+            pool = ProcessPoolExecutor(
+                self._workers, mp_context=get_context("spawn"), initializer=end_with_parent
+            )
             self._pool, self._first = pool, pool.submit(os.getpid)
             return pool
 

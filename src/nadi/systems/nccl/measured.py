@@ -39,7 +39,7 @@ _NAMES = {
     "broadcast": ("broadcast",),
     "reduce": ("reduce",),
 }
-_RANK = re.compile(r"#\s+Rank\s+\d+\s.*\bon\s+(\S+)\s+device\b")
+_RANK = re.compile(r"#\s+Rank\s+\d+\s[^#]*\bon\s+(\S+)\s+device\b")
 _STARTED = re.compile(r"#\s*Collective test starting:\s*(\w+?)_perf")
 _NEAR = 0.01
 _WHOLE = re.compile(r"[0-9]{1,19}")
