@@ -231,9 +231,10 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self._check_widths(model)
         self._check_batch(model)
         self._check_experts(model)
-        if self.lora and (self.inference or model.mla is not None):
-            what = "adapters of inference are part of the weights, and none are known of latent"
-            _refuse("lora", f"{what} attention", "leave it out")
+        if self.lora and self.inference:
+            unfit("lora", "adapters are merged into the weights for inference", "leave it out")
+        if self.lora and model.mla is not None:
+            unfit("lora", "adapters of latent attention (MLA) are not supported", "leave it out")
         if self.inference:
             if self.recompute != "none" or self.schedule not in ("gpipe", "1f1b"):
                 what = "inference has no backward: no recompute, and no schedule of backwards"
