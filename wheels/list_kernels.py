@@ -61,6 +61,7 @@ convert {demo} {made}/nadi --to=nadi
 convert {made}/linked {made}/json --to=chakra-json
 convert {made}/json {made}/again --to=chakra
 generate cases -o {made}/cases
+serve llama3-8b hgx-h200 --rate=4 --number=20 --input=200 --output=20
 loggp {demo} --latency=2us --overhead=1us --gap=0ns --gap-per-byte=50GB/s
 """
 # engines of systems that few describe, and files of other tools: wheels carry them, and no first
