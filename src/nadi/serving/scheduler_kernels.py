@@ -372,13 +372,14 @@ def _land(engines: Engines, i: int) -> None:
 @called
 def _launch(engines: Engines, i: int, now: int) -> None:
     """Begin the step that was made, behind the one before it."""
-    here, batch = engines.instances[i], engines.batch
+    settings, here, batch = engines.settings, engines.instances[i], engines.batch
     took = step_ns(engines, i, role_of(engines, i))
     start = max(now, here[INSTANCE.free_at])
     place = (here[INSTANCE.oldest] + here[INSTANCE.flights]) % engines.flights.shape[1]
-    longer = slowed_by_blocks(engines, i, place, start, took)
-    here[INSTANCE.beside] += longer
-    took += longer
+    if settings[SETTING.tiers] > 0 or settings[SETTING.prefills] > 0:  # blocks use links at times
+        longer = slowed_by_blocks(engines, i, place, start, took)
+        here[INSTANCE.beside] += longer
+        took += longer
     here[INSTANCE.free_at] = start + max(1, took // here[INSTANCE.stages])
     row = engines.flights[i, place]
     row[FLIGHT.start], row[FLIGHT.end] = start, start + took
