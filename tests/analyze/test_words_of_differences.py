@@ -67,8 +67,8 @@ def test_causes_on_the_path_agree_with_the_signs_of_changes(
                         "machine_ns": [machine]})  # fmt: skip
     found = row.select(path_cause(pl.lit(state), pl.lit(was), pl.lit(became))).item()
     own = after - before - machine
-    up = ("added", "called more", "moved onto the path", "longer", *SLOWER)
-    down = ("removed", "called less", "moved off the path", "shorter", *FASTER)
+    up = ("added", "called more", "moved onto the path", "hidden less", "longer", *SLOWER)
+    down = ("removed", "called less", "moved off the path", "hidden more", "shorter", *FASTER)
     assert (found == "same") == (own == 0)
     assert own > 0 or found not in up
     assert own < 0 or found not in down

@@ -432,8 +432,8 @@ _OWN_TIME = ("host op", "kernel", "communication", "memory")  # kinds that are o
 def path_cause(state: pl.Expr, was: pl.Expr, became: pl.Expr) -> pl.Expr:
     """Say why an operation takes another time of the critical path.
 
-    What became of its calls, if that changes their time the same way; else that it moved. Of gaps
-    and launches, which are no time of the operation, only the number of calls is a cause.
+    What became of its calls, if that changes their time the same way; else that it moved, or that
+    other work hides more or less of it. Of gaps and launches, which are no time of the operation, only the number of calls is a cause.
 
     - ``state``: Of its calls, as :func:`_state` says.
     - ``was``, ``became``: How often it runs.
@@ -447,6 +447,7 @@ def path_cause(state: pl.Expr, was: pl.Expr, became: pl.Expr) -> pl.Expr:
     fits &= is_own | state.is_in(["called more", "called less"])
     onto, off = pl.lit("moved onto the path"), pl.lit("moved off the path")
     moved = pl.when(change > 0).then(onto).otherwise(off)
+    hidden = pl.when(change > 0).then(pl.lit("hidden less")).otherwise(pl.lit("hidden more"))
     return (
         pl.when(change == 0).then(pl.lit("same"))
         .when((was == 0) & (became == 0)).then(pl.lit("waiting"))
@@ -454,7 +455,7 @@ def path_cause(state: pl.Expr, was: pl.Expr, became: pl.Expr) -> pl.Expr:
         .when((became == 0) & (after == 0)).then(pl.lit("removed"))
         .when((before == 0) | (after == 0)).then(moved)
         .when(fits).then(state)
-        .when(is_own).then(moved)
+        .when(is_own).then(hidden)
         .when(change > 0).then(pl.lit("longer"))
         .otherwise(pl.lit("shorter"))
     )  # fmt: skip
