@@ -433,7 +433,8 @@ def path_cause(state: pl.Expr, was: pl.Expr, became: pl.Expr) -> pl.Expr:
     """Say why an operation takes another time of the critical path.
 
     What became of its calls, if that changes their time the same way; else that it moved, or that
-    other work hides more or less of it. Of gaps and launches, which are no time of the operation, only the number of calls is a cause.
+    other work hides more or less of it. Of gaps and launches, which are no time of the operation,
+    only the number of calls is a cause.
 
     - ``state``: Of its calls, as :func:`_state` says.
     - ``was``, ``became``: How often it runs.
