@@ -83,7 +83,7 @@ def test_commands_take_the_files_before_damage(name: str, tmp_path: Path) -> Non
 _PLAIN = {
     "N", "X", "E", "K|all", "N|all", "N|N:M", "N:M", "ROWS", "RANKS", "all|0,5", "EDGES", "ID|RANK:ID", "LIST",
     "NAME", "[NAME]", "NAMES", "REGEX", "TEXT", "TYPE", "WHAT", "KIND", "HOW", "TENSORS", "LEVEL",
-    "SIZE", "SIZE:SKEW", "TIME", "TIME|RATE", "TOKENS", "SAMPLES", "MIB", "VALUES", "FREQUENCY", "VERSION", "FORMAT",
+    "SIZE", "SIZE:SKEW", "RANK", "RATE", "TIME", "TIME|RATE", "TOKENS", "SAMPLES", "MIB", "VALUES", "FREQUENCY", "VERSION", "FORMAT",
     "SIMULATOR", "OPERATOR", "COLLECTIVE", "CHANGE", "[CHANGE]...", "EXPR", "FROM:TO", "0..3", "module",
     "BUDGET", "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "NAME=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
     "-- PROGRAM...", "processes[:N]|dask://HOST:PORT|MODULE:NAME",

@@ -47,6 +47,8 @@ def generated_parts(model: LanguageModel, variant: Variant) -> list[tuple[list[R
         tensors = ChunkTensors(model, plan, chunk.layers, lasting)
         forward = forward_rows(model, plan, chunk, ChunkLinks(), tensors)
         both = BackwardKind(True, True, False)
-        backward = backward_rows(model, plan, chunk, ChunkLinks(), tensors, both)
-        found.append((forward, backward if variant.training else []))
+        backward = []
+        if variant.training:
+            backward = backward_rows(model, plan, chunk, ChunkLinks(), tensors, both)
+        found.append((forward, backward))
     return found

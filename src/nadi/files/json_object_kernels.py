@@ -106,4 +106,6 @@ def read_objects(
         if row == values.shape[1]:
             return row + 1
         at = _read_object(text, at + 1, words, tree, row, values, lengths, work)
+        if at < 0:
+            return int(at)
         row += 1

@@ -72,8 +72,6 @@ def synthesize(
     UsageError
         If ranks, layers or width cannot be as wished.
     """
-    found, like = (
-        read_trace_model(one) if isinstance(one, (str, Path)) else one for one in (model, times)
-    )
-    assert found is not None
+    found = read_trace_model(model) if isinstance(model, (str, Path)) else model
+    like = read_trace_model(times) if isinstance(times, (str, Path)) else times
     return synthetic_job(found, JobWishes(times=like, **wishes))

@@ -171,7 +171,7 @@ def _note_device(devices: set[str], traces: Sequence[Trace]) -> None:
         raise UsageError(
             f"jobs on {' and on '.join(sorted(devices))}", "times of different devices would be "
             "mixed in one model",
-            "learn a model of each; nadi synthesize --times takes the times of another one",
+            "learn a model of each; a job can be made of one with the times of another",
         )  # fmt: skip
 
 
