@@ -51,9 +51,7 @@ def is_followed(stages: Ints, chunks: Ints, places: Ints, ends: Ints) -> Bools:
     return found
 
 
-def followed_seconds(
-    layers: int, schedules: Ints, seconds: ChunkSeconds
-) -> Floats:  # fmt: skip
+def followed_seconds(layers: int, schedules: Ints, seconds: ChunkSeconds) -> Floats:
     """Give the seconds of all micro-batches of executions.
 
     - ``layers``: Of the model.
