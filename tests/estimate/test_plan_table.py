@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import nadi
+from nadi.cli import main
 from nadi.estimates import describe_step, estimate, read_machine, read_model, search, search_space
 from nadi.memory.tiers.study import TierQuestion, study_second_tiers
 from nadi.models import LanguageModel
@@ -94,6 +95,31 @@ def test_each_form_of_a_plan(form: str, model_file: Path) -> None:
     studied = study_second_tiers([str(model_file)], [SYSTEM], asked)[0].study
     assert studied.without is not None
     assert studied.without.seconds == pytest.approx(estimated, rel=1e-9)
+
+
+@pytest.mark.parametrize("form", [*FORMS, "8-bit floats"])
+def test_utilizations_of_both_commands_differ_as_their_times_do(
+    form: str, model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = PLAN | FORMS.get(form, {"dtype": "float8_e4m3fn"})
+    names = {"sequence_parallel": "sp", "ends_as_layers": "ends-as-layers"}
+    given = []
+    for name, value in plan.items():
+        option = names.get(name, name.replace("_", "-"))
+        given += [f"--{option}", str(value)]
+        if isinstance(value, bool):
+            given[-2:] = [f"--{option}"] if value else [f"--no-{option}"]
+    found, model = [], str(model_file)
+    for command in (
+        ["estimate", model, SYSTEM], ["generate", "llm", "--model", model, "--system", SYSTEM],
+    ):  # fmt: skip
+        main([*command, *given, "--json"])
+        data = json.loads(capsys.readouterr().out)
+        found.append(data["mfu"] * data.get("seconds", data.get("step_ns", 0) / 1e9))
+        main([*command, *given])
+        shown = f"model FLOPs utilization {100 * data['mfu']:.1f} %"
+        assert shown in " ".join(capsys.readouterr().out.split())
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
 
 
 SCALED: dict[str, dict[str, Any]] = {

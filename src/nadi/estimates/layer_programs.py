@@ -12,11 +12,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from nadi.estimates.execution import ATTENTION, COMMUNICATION, DATATYPES, RECOMPUTE, Executions
+from nadi.estimates.execution import (
+    ATTENTION,
+    COMMUNICATION,
+    DATATYPES,
+    RECOMPUTE,
+    Execution,
+    Executions,
+    columns_of,
+)
 from nadi.estimates.part_structures import Amounts, PartProgram, amounts_of, structure_of
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import cache_width
-from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
+from nadi.models.llm.layer_pieces import (
+    Piece,
+    embedding_piece,
+    head_pieces,
+    layer_pieces,
+    model_flops,
+)
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.stage_traces import message_bytes
 
@@ -182,6 +196,13 @@ def _plan(model: LanguageModel, variant: Variant) -> ParallelPlan:
         lora=variant.lora,
         inference="" if variant.training else "decode" if variant.decoding else "prefill",
     )
+
+
+def step_flops(model: LanguageModel, execution: Execution) -> int:
+    """Return the model FLOPs of a step (:func:`~nadi.models.llm.layer_pieces.model_flops`)."""
+    (variant,) = variants_of(columns_of([execution]))
+    plan = msgspec.structs.replace(_plan(model, variant), global_batch=execution.batch_size)
+    return model_flops(_with_keys(model, variant), plan)
 
 
 def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, int]:

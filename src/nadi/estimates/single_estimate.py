@@ -17,8 +17,10 @@ from nadi.estimates.evaluation import evaluate_parts
 from nadi.estimates.execution import Execution, columns_of, moved_tensors
 from nadi.estimates.feasibility import REASONS, capacity_reasons, reason_text, shape_reasons
 from nadi.estimates.generated_step import step_statistics
+from nadi.estimates.layer_programs import step_flops
 from nadi.estimates.price_bounds import PriceBounds, price_bounds
 from nadi.trace.arrays import Floats
+from nadi.trace.work import flops_utilization
 
 
 class _Limit(NamedTuple):
@@ -77,6 +79,15 @@ class Estimate:
     def rate(self) -> float:
         """Sequences a second."""
         return self.statistics["sample_rate"]
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilization; Calculon's rules, of layers alone, have none."""
+        if self.rules.blocks_of_calculon:
+            return None
+        peak = self.machine.matrix_peak(columns_of([self.execution]).datatype)
+        flops = step_flops(self.model.language_model, self.execution)
+        return flops_utilization(flops, self.seconds, self.execution.num_procs, _first(peak))
 
     @property
     def tokens_per_second(self) -> float:

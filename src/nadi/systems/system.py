@@ -84,6 +84,10 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replay_only: bool = False
     device: Device | None = None
 
+    def peak_of(self, dtype: str) -> float:
+        """Give the peak of a datatype in operations per s; 0 if it is unknown."""
+        return self.device.peak_of(dtype) if self.device else self.peak
+
 
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A bus that the packets of a rank share: LogGP's parameters in ns, ``gap`` per byte.

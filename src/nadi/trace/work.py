@@ -114,6 +114,17 @@ def part_computed(queries: int, keys: int) -> float:
     return 1 - least / (2 * most) if most else 1.0
 
 
+def flops_utilization(flops: float, seconds: float, ranks: int, peak: float) -> float:
+    """Return the model FLOPs utilization of a step: from 0 to 1, -1 if it cannot be told.
+
+    - ``flops``: Those of the model in a step of all ranks, such as
+      :func:`~nadi.models.llm.layer_pieces.model_flops`.
+    - ``peak``: Operations per s of a rank, of the datatype of its products; 0 if unknown.
+    """
+    possible = peak * ranks * seconds
+    return flops / possible if possible > 0 else -1.0
+
+
 def work_of(name: str, operands: Operands) -> Work:
     """Return the work of a call of an operator.
 

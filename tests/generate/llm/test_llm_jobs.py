@@ -228,12 +228,22 @@ def test_statistics() -> None:
     norms = 9 * 64  # which both tensor parallel ranks have
     assert weights == LLAMA.total_parameters + norms
     assert statistics.tokens == 8 * 128
-    # forward and backward that run, and half of the scores beside them
-    cores = 2 * 7 * 8 * LLAMA.layers * 128**2 * LLAMA.heads * LLAMA.head_dim
-    assert statistics.masked_flops == cores // 2
-    assert statistics.model_flops - statistics.masked_flops < statistics.total_flops
+    # two FLOPs, three products, of weights that tokens meet, and of scores, which are twice
+    looked_up = LLAMA.vocab * LLAMA.hidden * (not LLAMA.tied_embeddings)
+    matrices = LLAMA.total_parameters - 9 * 64 - looked_up
+    scores = 2 * LLAMA.layers * 128 * LLAMA.heads * LLAMA.head_dim
+    assert statistics.model_flops == 6 * statistics.tokens * (matrices + scores)
     roles = set(statistics.communication["role"])
     assert roles == {"tp", "dp", "pp"}
+
+
+@pytest.mark.parametrize("fields", [
+    {"tp": 2}, {"cp": 4}, {"recompute": "full"}, {"attention": "unfused"}, {"micro_batch": 4},
+    {"pp": 2, "schedule": "interleaved", "chunks": 2}, {"zero": 3, "dp": 4},
+])  # fmt: skip
+def test_model_flops_do_not_depend_on_how_a_step_is_run(fields: dict[str, Any]) -> None:
+    found = llm_statistics(LLAMA, **fields, global_batch=16)
+    assert found.model_flops == llm_statistics(LLAMA, global_batch=16).model_flops
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
     return {
         "seconds": estimate.seconds,
         "rate": estimate.rate,
-        "efficiency": statistics["total_efficiency"],
+        "mfu": estimate.mfu,
         "bounds": estimate.bounds and estimate.bounds._asdict(),
         "parameters": estimate.model.num_parameters,
         "lacks": estimate.lacks or None,
@@ -169,11 +169,12 @@ def _headline(data: dict[str, Any]) -> str:
         each = format_number(1 / data["seconds"])
         rates = f"{format_number(data['rate'])} tokens/s in all, {each} for each user"
     step = "an output token" if decoding else "a step"
-    return _if_possible(data, (
-        f"{_time(data['seconds'])} {step} of "
-        f"{format_counted(data['execution']['batch_size'], 'sequence')}, {rates}, "
-        f"{format_percent(data['efficiency'], 1)} of the matrix engine's peak"
-    ))  # fmt: skip
+    name, share = "model FLOPs utilization", data.get("mfu")
+    if share is None:
+        name, share = "Calculon's total_efficiency", data["statistics"]["total_efficiency"]
+    told = f"{name} {format_percent(share, 1)}"
+    sequences = format_counted(data["execution"]["batch_size"], "sequence")
+    return _if_possible(data, f"{_time(data['seconds'])} {step} of {sequences}, {rates}, {told}")
 
 
 def _if_possible(data: dict[str, Any], figures: str) -> str:
@@ -259,7 +260,7 @@ ESTIMATE = Result(
         Tiles((
             Column("seconds", "step", SECONDS, "estimated"),
             Column("rate", "rate", MEAN, "sequences per second"),
-            Column("efficiency", "efficiency", PERCENT, "of the matrix engine's peak"),
+            Column("mfu", "utilization", PERCENT, "model FLOPs, of the peak"),
             Column("price_per_million_tokens", "price", MEAN, "of a million tokens"),
         )),
         Lines(_bounds), Lines(_costs), BLANK,

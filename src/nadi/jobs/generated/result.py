@@ -28,7 +28,7 @@ from nadi.simulation.accounts.simulation_results import SimulationResults, resul
 from nadi.simulation.accounts.times import steady_step
 from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.simulation import Simulation
-from nadi.systems.system import System
+from nadi.trace.work import flops_utilization
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
 _SHOWN, _PARTS = 6, 12  # stages, parts of a network
@@ -64,14 +64,14 @@ def _rate_of_step(statistics: JobStatistics, done: Simulation) -> dict[str, floa
     """Return at which rate simulated steps of a job follow each other.
 
     ``step_ns`` is the time from one to the next: of training the makespan; steps of inference
-    follow each other without a pause, so that the stages of a pipeline stay full. ``mfu`` are the
-    FLOPs of the model, of what ranks could do, from 0 to 1; -1 if the peak is unknown or a step
-    takes no time.
+    follow each other without a pause, so that the stages of a pipeline stay full. ``mfu`` is
+    that of :func:`~nadi.trace.work.flops_utilization`.
     """
     step = done.makespan
     if statistics.inference:
         step = steady_step(done, feeds_back=statistics.inference == "decode")
-    share = _utilization(statistics, done.system, step)
+    peak = done.system.compute.peak_of(statistics.dtype)
+    share = flops_utilization(statistics.model_flops, step / 1e9, statistics.world_size, peak)
     rate = statistics.tokens / max(step, 1) * 1e9
     return {"step_ns": step, "tokens_per_second": rate, "mfu": share}
 
@@ -212,13 +212,11 @@ def _described_network(made: tuple[NetworkStatistics, SimulationResults | None])
     }
     if results is not None:
         found["simulation"] = SIMULATION.data(results)
-        found["mfu"] = _utilization(statistics, results.system, results.makespan)
+        found["mfu"] = flops_utilization(
+            statistics.model_flops, results.makespan / 1e9, statistics.world_size,
+            results.system.compute.peak_of(statistics.dtype),
+        )  # fmt: skip
     return found
-
-
-def _utilization(statistics: JobStatistics | NetworkStatistics, system: System, ns: int) -> float:
-    possible = system.compute.peak * statistics.world_size * ns / 1e9
-    return statistics.model_flops / possible if possible > 0 else -1.0
 
 
 def _network_headline(data: dict[str, Any]) -> str:

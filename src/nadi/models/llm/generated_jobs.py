@@ -13,6 +13,7 @@ import polars as pl
 from nadi.models.job_rows import ADAM_STATE
 from nadi.models.llm.language_model import LanguageModel, load_language_model
 from nadi.models.llm.lasting_tensors import cache_width, group_size
+from nadi.models.llm.layer_pieces import model_flops
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.pipeline_schedules import (
     BACKWARD,
@@ -24,7 +25,7 @@ from nadi.models.llm.pipeline_schedules import (
 from nadi.models.llm.stage_traces import Chunk, message_bytes, plan_from, stage_chunks, stage_trace
 from nadi.models.row_traces import job_by_role, step_totals
 from nadi.trace.arrays import Ints
-from nadi.trace.trace import Job, Trace
+from nadi.trace.trace import Job
 
 
 def job_of_model(model: LanguageModel, plan: ParallelPlan) -> Job:
@@ -127,9 +128,10 @@ class JobStatistics:
     memory
         A row per stage, with the bytes of one of its ranks: ``stage``, ``parameters`` (a count),
         ``weights``, ``gradients``, ``optimizer``, ``activations``, ``kv_cache`` and ``total``.
-    masked_flops
-        FLOPs of a step of all ranks that causal masks leave out of forward and backward, which
-        published FLOPs of models count.
+    model_flops
+        Of a step of all ranks (:func:`~nadi.models.llm.layer_pieces.model_flops`).
+    dtype
+        Of its products.
     inference
         What the step is: ``prefill``, ``decode``, or "" for training.
     """
@@ -142,7 +144,8 @@ class JobStatistics:
     flops: pl.DataFrame
     communication: pl.DataFrame
     memory: pl.DataFrame
-    masked_flops: int = 0
+    model_flops: int
+    dtype: str
     inference: str = ""
 
     @property
@@ -150,14 +153,6 @@ class JobStatistics:
         """FLOPs of a step of all ranks."""
         ranks = self.world_size // self.flops.height
         return ranks * int(self.flops.drop("stage").sum_horizontal().sum())
-
-    @property
-    def model_flops(self) -> int:
-        """FLOPs of a step of all ranks without recomputation and optimizer, of all scores."""
-        ranks = self.world_size // self.flops.height
-        return self.masked_flops + ranks * int(
-            self.flops.select("forward", "backward").sum_horizontal().sum()
-        )
 
 
 def statistics_of(
@@ -171,7 +166,6 @@ def statistics_of(
     """
     checked = plan.of(model)
     made = job_of_model(model, checked) if job is None else job
-    traces = set(made.traces)
     flops, communication = step_totals(made, "stage")
     orders = stage_orders(checked)
     memory = [
@@ -188,18 +182,10 @@ def statistics_of(
         flops=flops,
         communication=communication,
         memory=pl.DataFrame(memory),
-        masked_flops=checked.world_size // len(traces) * sum(
-            round(_attention_flops(one) * (1 / checked.computed_scores - 1)) for one in traces
-        ),
+        model_flops=model_flops(model, checked),
+        dtype=checked.dtype,
         inference=checked.inference,
     )  # fmt: skip
-
-
-def _attention_flops(trace: Trace) -> int:
-    """Return the FLOPs of fused attention of a rank, forward and backward."""
-    is_core = trace.name_mask(r"attention\.core")
-    is_counted = trace.nodes["phase"].cast(pl.String).is_in(["forward", "backward"]).to_numpy()
-    return int(trace.column("flops")[is_core & is_counted].sum())
 
 
 def _memory(

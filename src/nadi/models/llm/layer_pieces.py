@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from nadi.models.job_rows import Layout
 from nadi.models.llm.language_model import LanguageModel, LayerKind
 from nadi.models.llm.parallel_plan import ParallelPlan
@@ -540,3 +542,26 @@ def head_pieces(model: LanguageModel, plan: ParallelPlan, *, has_table: bool) ->
     piece = Piece("head.loss", loss, gradient, None, (way,), kept=elements * _F32,
                   gives=(3, plan.tokens), copies=elements)  # fmt: skip
     return [norm, head, piece]
+
+
+def model_flops(model: LanguageModel, plan: ParallelPlan) -> int:
+    """Return the FLOPs of a step's sequences, however they are spread over ranks.
+
+    Products of forward and backward count, with all scores of attention, and nothing that is
+    computed again: model FLOPs of PaLM (arXiv 2204.02311, appendix B), as ``FlopCounterMode``
+    counts them.
+    """
+    alone = msgspec.structs.replace(
+        plan, tp=1, pp=1, dp=1, cp=1, ep=1, expert_tp=1, sequence_parallel=False, micro_batch=1,
+        attention="unfused",
+    )  # fmt: skip
+    kinds = model.layer_kinds
+    parts = [(kinds.count(kind), layer_pieces(model, alone, kind)) for kind in set(kinds)]
+    parts.append((1, head_pieces(model, alone, has_table=False)))
+    return plan.global_batch * sum(
+        times * max(work.uncut, 0)
+        for times, pieces in parts
+        for piece in pieces
+        for work in (piece.forward, piece.input_gradient, piece.weight_gradient)
+        if work is not None and (not plan.inference or work is piece.forward)
+    )

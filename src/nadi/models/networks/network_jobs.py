@@ -13,7 +13,7 @@ import polars as pl
 from nadi.errors import Parameter, UsageError
 from nadi.models.job_rows import ADAM_STATE
 from nadi.models.llm.stage_traces import plan_from
-from nadi.models.networks.layer_kinds import KINDS, EmbeddingBag, Loss
+from nadi.models.networks.layer_kinds import KINDS, Attention, EmbeddingBag, Loss
 from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_plan import NetworkPlan, TableShare, load_network, table_shares
 from nadi.models.networks.network_rows import Step, step_of, step_rows
@@ -148,6 +148,8 @@ class NetworkStatistics:
     ----------
     world_size, samples
         Ranks, and samples of a step of all ranks.
+    dtype
+        Of weights and activations.
     parameters, table_parameters
         Of the network; and those in tables that ranks share.
     kinds
@@ -155,7 +157,8 @@ class NetworkStatistics:
     layers
         A row per layer: ``name``, ``part`` (the outermost block), ``kind``, ``output`` (shape of
         a sample), ``parameters``, ``macs`` (multiplications and additions of a sample's forward,
-        a pair as one, in convolutions, matrix products and attention), and of a rank in a step
+        a pair as one, in convolutions, matrix products and attention), ``backward_macs`` (those of
+        its gradients, without what is computed again), and of a rank in a step
         ``forward_flops``, ``backward_flops`` and ``forward_bytes``.
     flops
         A row per kind of rank: ``kind``, and the FLOPs of one of its ranks in a step: ``forward``,
@@ -170,6 +173,7 @@ class NetworkStatistics:
 
     world_size: int
     samples: int
+    dtype: str
     parameters: int
     table_parameters: int
     kinds: Ints
@@ -185,10 +189,8 @@ class NetworkStatistics:
 
     @property
     def model_flops(self) -> int:
-        """FLOPs of a step of all ranks without the optimizer."""
-        of_kind = self.flops.select(pl.col("forward") + pl.col("backward")).to_series().to_list()
-        ranks = np.bincount(self.kinds).tolist()
-        return sum(n * flops for n, flops in zip(ranks, of_kind, strict=True))
+        """FLOPs of products, forward and backward, of a step of all ranks."""
+        return 2 * self.samples * (self.macs + int(self.layers["backward_macs"].sum()))
 
 
 def statistics_of_network(
@@ -212,6 +214,7 @@ def statistics_of_network(
     return NetworkStatistics(
         world_size=plan.ranks,
         samples=plan.samples,
+        dtype=plan.dtype,
         parameters=network.total_parameters,
         table_parameters=network.table_parameters,
         kinds=np.array([number[trace] for trace in made.traces], dtype=np.int64),
@@ -224,15 +227,24 @@ def statistics_of_network(
 
 def _layers(step: Step) -> pl.DataFrame:
     rows = []
-    for layer, work in zip(step.network.layers, step.works, strict=True):
+    network = step.network
+    parts = zip(network.layers, step.works, network.is_trained, strict=True)
+    for layer, work, is_trained in parts:
         is_product = work.forward is not None and work.forward.op_class in _PRODUCTS
-        backward = [work.input_gradient, work.weight_gradient if layer.has_weights else None]
+        weight_gradient = work.weight_gradient if layer.has_weights else None
+        products = [work.forward]
+        if is_trained and not step.plan.inference:
+            passes_on = any(network.is_trained[one] for one in layer.sources if one >= 0)
+            products += [work.input_gradient if passes_on else None, weight_gradient]
+        if isinstance(layer.kind, Attention):  # its backward forms scores again, which counts not
+            products[1:] = 2 * products[:1] * (len(products) > 1)
+        macs = [_flops(one) // (2 * step.plan.batch) * is_product for one in products]
         rows.append({
             "name": layer.name, "part": layer.part, "kind": _NAMES[type(layer.kind)],
             "output": layer.output.told(), "parameters": layer.parameters,
-            "macs": _flops(work.forward) // (2 * step.plan.batch) if is_product else 0,
+            "macs": macs[0], "backward_macs": sum(macs[1:]),
             "forward_flops": _flops(work.forward),
-            "backward_flops": sum(map(_flops, backward)),
+            "backward_flops": _flops(work.input_gradient) + _flops(weight_gradient),
             "forward_bytes": work.forward.bytes if work.forward else 0,
         })  # fmt: skip
     return pl.DataFrame(rows)
