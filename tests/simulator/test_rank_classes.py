@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
@@ -14,6 +16,7 @@ from nadi.errors import PairError, UsageError
 from nadi.simulation import results_of
 from nadi.simulation.accounts.link_accounts import link_table
 from nadi.simulation.accounts.simulation_as_recording import simulated_graph, simulated_path
+from nadi.simulation.engine_driver import simulator_of
 from nadi.simulation.simulation import Simulation
 from nadi.systems.system import Collectives, Dimension, Network, System
 from nadi.trace.groups import RankGroups, groups_along
@@ -170,6 +173,30 @@ def test_results_of_a_rank_of_each_class_count_for_all(drawn: tuple[Job, System]
     )
     assert one.equals(other)
     assert link_table(some).equals(link_table(everyone))
+
+
+@given(pipelines(), st.lists(st.sampled_from((0.25, 0.9, 7.0)), min_size=1, max_size=2))
+def test_a_simulator_of_one_network_simulates_faster_and_slower_ones(
+    drawn: tuple[Job, System], factors: list[float]
+) -> None:
+    job, system = drawn
+    try:
+        simulated = simulator_of(job, system)
+        simulated(system)
+    except PairError:
+        assume(False)
+    for factor in factors:
+        dimensions = tuple(
+            msgspec.structs.replace(
+                one, bandwidth=one.bandwidth * factor, latency=one.latency * factor
+            )
+            for one in system.network.dimensions
+        )
+        other = msgspec.structs.replace(system, network=Network(dimensions))
+        done, alone = simulated(other), nadi.simulate(job, other)
+        assert done.system is other
+        assert np.array_equal(done.start, alone.start)
+        assert np.array_equal(done.end, alone.end)
 
 
 def pipeline_of_two(num_replicas: int) -> Job:

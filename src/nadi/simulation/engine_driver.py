@@ -75,12 +75,27 @@ def simulate_job(
     PairError
         If the simulation deadlocks; the message names the waiting ranks.
     """
+    return simulator_of(job, system, custom)(system)
+
+
+def simulator_of(
+    job: Job | Sequence[Trace],
+    system: System,
+    custom: Mapping[str, Sequence[Trace]] = MappingProxyType({}),
+) -> Callable[[System], Simulation]:
+    """Return a function that simulates a job on a system, or on others of its structure.
+
+    These differ from it in bandwidths and latencies alone. What does not depend on them is worked
+    out once. ``custom`` is as for :func:`simulate_job`.
+
+    - Raises InputError, UsageError as :func:`simulate_job`, which says what the function raises.
+    """
     found = _prepared(job, system)
     programs = {name: program_of(custom[name]) for name in system.collectives.custom_traces}
 
-    def run(program: Program) -> Simulation:
+    def run(program: Program, on: System) -> Simulation:
         def make_tables() -> Tables:
-            return tables_of(program, system, representatives=found.stand_ins, custom=programs)
+            return tables_of(program, on, representatives=found.stand_ins, custom=programs)
 
         tables = make_tables()
         _refuse_centuries(tables)
@@ -91,8 +106,10 @@ def simulate_job(
         # of recordings alone, so that other jobs do not load what reads them
         from nadi.simulation.work.contended_program import with_contention
 
-        return with_contention(job, found.program, found.recorded, run)
-    return run(found.program)
+        return lambda on: with_contention(
+            job, found.program, found.recorded, lambda program: run(program, on)
+        )
+    return lambda on: run(found.program, on)
 
 
 def simulate_with_memories(

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.simulation.engine_driver import simulate_job
+from nadi.simulation.engine_driver import simulator_of
 from nadi.systems.prices.priced_traces import price_job
 from nadi.systems.system import Dimension, Network, System
 from nadi.trace.arrays import Floats
@@ -95,11 +95,12 @@ def largest_difference(before: Job, after: Job, tolerance: float) -> float | Non
 
 def _tangents(job: Job) -> Callable[[float, float], _Tangent]:
     """Return a function that simulates a job, and the slopes of its step time, once a network."""
-    priced, _ = price_job(job, network_of(len(job.traces), 1.0, 0.0))
+    any_network = network_of(len(job.traces), 1.0, 0.0)
+    simulated = simulator_of(price_job(job, any_network)[0], any_network)
 
     @cache
     def time(of_byte: float, latency: float) -> float:
-        done = simulate_job(priced, network_of(len(job.traces), 1 / of_byte, latency))
+        done = simulated(network_of(len(job.traces), 1 / of_byte, latency))
         return float(max(done.makespan, 1))
 
     return cache(partial(_tangent, time))

@@ -8,6 +8,7 @@ that holds, as states of an automaton are when it is minimized.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -126,27 +127,23 @@ def _with_world(job: Job) -> RankGroups:
 def _uses(job: Job) -> Iterator[_Use]:
     """Find what each different trace does in groups of which roles."""
     numbers = _number_of_trace(job)
-    for number in range(int(numbers.max()) + 1):
+    for number, trace in enumerate(dict.fromkeys(job.traces)):
         ranks = np.flatnonzero(numbers == number)
-        trace = job.traces[int(ranks[0])]
-        roles = [*trace.groups["name"].to_list(), _WORLD]
-        distinct = (
+        roles = [*trace.groups["name"].to_list(), _WORLD]  # that of row -1 is the last
+        does = (
             trace.nodes.select("group", "kind", "comm_type", "src", "dst")
             .filter(pl.col("kind").is_in(_COMMUNICATION)).unique()
         )  # fmt: skip
-        for row, role in enumerate(roles):
-            yield from _use_of(distinct, row if row + 1 < len(roles) else -1, role, ranks)
-
-
-def _use_of(nodes: pl.DataFrame, row: int, role: str, ranks: Ints) -> Iterator[_Use]:
-    own = nodes.filter(pl.col("group") == row)
-    types = own.filter(pl.col("kind") == "COMM_COLL")["comm_type"].unique().to_list()
-    ends = [
-        *own.filter(pl.col("kind") == "COMM_SEND")["dst"].unique().to_list(),
-        *own.filter(pl.col("kind") == "COMM_RECV")["src"].unique().to_list(),
-    ]
-    if types or ends:
-        yield _Use(role, ranks, tuple(sorted(types)), tuple(sorted(set(ends))))
+        collectives, peers = defaultdict[int, set[str]](set), defaultdict[int, set[int]](set)
+        for group, kind, comm_type, src, dst in does.iter_rows():
+            if kind == "COMM_COLL":
+                collectives[group].add(comm_type)
+            else:
+                peers[group].add(dst if kind == "COMM_SEND" else src)
+        for row in sorted({*collectives, *peers}):
+            yield _Use(
+                roles[row], ranks, tuple(sorted(collectives[row])), tuple(sorted(peers[row]))
+            )
 
 
 def _standing(system: System, members: Ints) -> Ints:
