@@ -164,6 +164,11 @@ class Executions(NamedTuple):
         return self.data_par * self.context_par
 
     @property
+    def procs_of_stage(self) -> Ints:
+        """How many processors a stage of the pipeline has."""
+        return self.tensor_par * self.replicas
+
+    @property
     def num_executions(self) -> int:
         """How many there are."""
         return max(column.size for column in self)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from nadi.estimates.calculon.block_costs import BlockCosts, OptimizerCosts, StageCosts
@@ -130,17 +129,10 @@ def _stages(
     Stages of a pipeline use a tier that they share in turns, so each has what one has alone.
     """
     block, alone = costs.block, shape.stages == 1
-    rates = msgspec.structs.replace(machine, mem2=machine.mem2.alone)
-    both = [StagedMoves(one, executions, block, costs.counts) for one in (machine, rates)]
-    weights = ends.head * _element(block, ends)
-    turning, first, middle = (
-        Passes(*(np.where(alone, *pair) for pair in zip(*found, strict=True)))
-        for found in (
-            [one.turning(shape.last, costs.last.seconds, weights) for one in both],
-            [one.passing(shape.first, is_first=True) for one in both],
-            [one.passing(shape.blocks, is_first=False) for one in both],
-        )
-    )
+    moved = StagedMoves(machine, executions, block, costs.counts, executions.procs_of_stage)
+    turning = moved.turning(shape.last, costs.last.seconds, ends.head * _element(block, ends))
+    first = moved.passing(shape.first, is_first=True)
+    middle = moved.passing(shape.blocks, is_first=False)
     group = RankGroup(
         executions.pipeline_par, executions.tensor_par * executions.replicas,
         executions.pipeline_par_net,
@@ -157,7 +149,7 @@ def _stages(
         ),
         message_seconds(machine, block.boundary, group),
     )  # fmt: skip
-    return both[0], stages, (turning, first)
+    return moved, stages, (turning, first)
 
 
 def _moving_together(
@@ -172,12 +164,12 @@ def _moving_together(
     It is the mean of the stages, as others take what one leaves. While the pipeline fills and
     drains, half of them move.
     """
-    moves = StagedMoves(machine, executions, costs.block, costs.counts)
+    moves = StagedMoves(machine, executions, costs.block, costs.counts, executions.num_procs)
     last = moves.moving(shape.last, ends.head * _element(costs.block, ends))
     first = moves.moving(shape.first, np.zeros(1))
     others = moves.moving(shape.blocks, np.zeros(1))
     found = (first + last + (shape.stages - 2) * others) / shape.stages
-    return np.where((shape.stages > 1) & (machine.mem2.shared_by > 1), found, 0.0)
+    return np.where(machine.mem2.shared_by > executions.procs_of_stage, found, 0.0)
 
 
 def _shared(
@@ -390,9 +382,11 @@ class _UpdateMoves(NamedTuple):
         self, machine: MachineDescription, executions: Executions, read: Floats, written: Floats
     ) -> Floats:
         """Give the seconds of moves of the stage that has most, while all stages move theirs."""
-        tier, processors = machine.mem2, executions.num_procs
-        together = tier.moving_time(read * self.mean, written * self.mean, processors)
-        found: Floats = np.maximum(together, tier.alone.moving_time(read, written, processors))
+        tier = machine.mem2
+        found: Floats = np.maximum(
+            tier.moving_time(read * self.mean, written * self.mean, executions.num_procs),
+            tier.moving_time(read, written, executions.procs_of_stage),
+        )
         return found
 
 

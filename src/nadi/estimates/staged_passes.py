@@ -23,7 +23,7 @@ from nadi.estimates.calculon.memory import OffloadTimes, rate
 from nadi.estimates.execution import Executions
 from nadi.estimates.generated_blocks import OperationCounts
 from nadi.systems.memory_tiers import usual_buffers
-from nadi.trace.arrays import Floats
+from nadi.trace.arrays import Floats, Ints
 
 _DISTANCE = 32.0  # operations before a use that its load may begin, or that a tensor stays for it
 _LAST = 0.35  # of a layer: what a pass computes once its last weights are there
@@ -61,8 +61,10 @@ class StagedMoves:
 
     def __init__(
         self, machine: MachineDescription, executions: Executions, block: BlockCosts,
-        counts: OperationCounts,
+        counts: OperationCounts, processors: Ints,
     ) -> None:  # fmt: skip
+        """Work with those of machine and model; so many ``processors`` move at once."""
+        self.processors = processors
         self.machine, self.executions, self.block, self.counts = machine, executions, block, counts
         self.trains = executions.training == 1
         full = executions.is_named("activation_recompute", "full")
@@ -268,4 +270,4 @@ class StagedMoves:
         return np.maximum(self._moving(_NONE, stores) - held - work, 0.0)
 
     def _moving(self, read: Floats, written: Floats) -> Floats:
-        return self.machine.mem2.moving_time(read, written, self.executions.num_procs)
+        return self.machine.mem2.moving_time(read, written, self.processors)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -78,17 +78,6 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_steps(self.MB_efficiency, "MB")
 
     @property
-    def alone(self) -> MemoryColumns:
-        """The same for one processor, while no other one moves."""
-        written: Any = np.where(self.GBps_written, self.GBps_written, self.GBps)
-        rates: list[Any] = [self.GBps, written]  # numbers or columns
-        read, write = (
-            np.minimum(most or np.inf, rate)
-            for most, rate in zip(self.GBps_alone, rates, strict=True)
-        )
-        return msgspec.structs.replace(self, shared_by=1, GBps=read, GBps_written=write)
-
-    @property
     def capacity(self) -> float:
         """Bytes."""
         return self.GiB * 2**30
@@ -98,21 +87,23 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return size / (self.GBps * 1e9 * _efficiency(self.MB_efficiency, 1e6, size))
 
     def moving_time(self, read: Floats, written: Floats, processors: Ints) -> Floats:
-        """Give the seconds of moves from and to it, while all processors that share it move.
+        """Give the seconds of moves from and to it.
 
         - ``read``, ``written``: Bytes of one processor.
-        - ``processors``: How many there are in all.
+        - ``processors``: How many move at once, of which those that share it do so together.
         """
         size = read + written
-        sharing = np.minimum(processors, self.shared_by) / _efficiency(
-            self.MB_efficiency, 1e6, size
-        )  # fmt: skip
+        movers = np.minimum(processors, self.shared_by)
+        sharing = movers / _efficiency(self.MB_efficiency, 1e6, size)
+        most = self.GBps_alone
         written_rate = np.where(self.GBps_written, self.GBps_written, self.GBps)
         ways = []
-        for moved, rate, reads in ((read, self.GBps, 1.0), (written, written_rate, 0.0)):
-            alone: Floats = np.zeros(1)
+        for moved, rate, reads, limit in (
+            (read, self.GBps, 1.0, most[0]), (written, written_rate, 0.0, most[1])
+        ):  # fmt: skip
+            alone = np.where(movers < self.shared_by, 1.0 / (limit * 1e9) if limit else 0.0, 0.0)
             if self.loaded is not None:
-                alone = 1.0 / reached_rate(self.loaded, np.array(reads))
+                alone = np.maximum(alone, 1.0 / reached_rate(self.loaded, np.array(reads)))
             ways.append(moved * np.maximum(sharing / (np.asarray(rate) * 1e9), alone))
         seconds = self.latency + (np.maximum(*ways) if self.duplex else ways[0] + ways[1])
         return np.where(size > 0, seconds, 0.0)
