@@ -132,8 +132,9 @@ class _Plane:
                 "they are not read",
             )  # fmt: skip
             return
-        ids, began = (one.numbers(0) for one in lines.fields(1, 3))
-        titles = [_text(lines.rows(slice(row, row + 1)), 2) for row in range(lines.at.size)]
+        number, title, time = lines.fields(1, 2, 3)
+        ids, began = number.numbers(0), time.numbers(0)
+        titles = [one.decode(errors="replace") for one in lines.texts(title)]
         places = self._places(titles, ids)
         kind, offset, duration, times = events.fields(1, 2, 3, 5)
         is_sum = times.is_known() & ~offset.is_known()
@@ -154,29 +155,33 @@ class _Plane:
                 names, owner[some], some, places, start[some], length[some], stats
             )
 
-    def _places(self, titles: list[str], ids: Ints) -> tuple[Ints, list[str]]:
+    def _places(self, titles: list[str], ids: Ints) -> tuple[Ints, Texts]:
         """Return the thread or stream of each line, and the category of its events, or empty."""
         streams = [_STREAM.search(title) for title in titles]
         numbers = zip(streams, ids.tolist(), strict=True)
         tid = np.array([int(found[1]) if found else one for found, one in numbers], dtype=np.int64)
         if self.device < 0:
-            return tid, [""] * len(titles)
+            return tid, Texts(np.zeros(ids.size, dtype=np.int32), ("",))
         works = streams if any(streams) else [title in _WORK_LINES for title in titles]
-        return tid, ["kernel" if work else "gpu_user_annotation" for work in works]
+        is_work = np.array([bool(work) for work in works], dtype=np.int32)
+        return tid, Texts(is_work, ("gpu_user_annotation", "kernel"))
 
     def _events(
-        self, names: _Names, line: Ints, rows: Ints, places: tuple[Ints, list[str]], start: Ints,
+        self, names: _Names, line: Ints, rows: Ints, places: tuple[Ints, Texts], start: Ints,
         length: Ints, stats: _Stats,
     ) -> Iterator[ForeignEvents]:  # fmt: skip
         tid, of_line = places
         name = names.of(rows)
         is_call = stats.has("correlation_id")
-        # categories are told by line and name: each pair is looked at once
-        codes, first = number_rows([line, name.codes.astype(np.int64), is_call.astype(np.int64)])
-        words = tuple(
-            _category(of_line[line[row]], name.unique[name.codes[row]], bool(is_call[row]))
-            for row in first.tolist()
+        # categories are told by those of lines and by names: each pair is looked at once
+        codes, first = number_rows(
+            [one.astype(np.int64) for one in (of_line.codes[line], name.codes, is_call)]
         )
+        words = tuple(
+            _category(of_line.unique[of_line.codes[line[row]]], name.unique[name.codes[row]],
+                      bool(is_call[row]))
+            for row in first.tolist()
+        )  # fmt: skip
         pid = np.full(rows.size, max(self.device, 0), dtype=np.int64)
         if self.device < 0:
             operations, at = stats.texts("hlo_op")
