@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -12,7 +12,7 @@ from nadi.files.timeline.perfetto import field
 
 __all__ = [
     "NSIGHT_START", "inspector_log", "memory_snapshot", "nsight_export", "nsight_tables", "pftrace",
-    "rocprof_object", "xplane",
+    "rocprof_object", "xplane", "xplane_with_steps",
 ]  # fmt: skip
 
 NSIGHT_START = 1_700_000_000_000_000_000
@@ -227,6 +227,29 @@ def xplane() -> bytes:
     environment = [(2, "Task Environment"), *table(5, {1: "profile_start_time"}),
                    (6, [(1, 1), (3, start)])]  # fmt: skip
     return _message((1, host), (1, device), (1, environment), (4, "host"))
+
+
+def xplane_with_steps(on_host: bool, steps: int = 3) -> bytes:
+    """Write an XSpace of a TPU in which steps are marked, by the program or by the device alone."""
+
+    def table(number: int, *names: str) -> list[tuple[int, Any]]:
+        return [(number, [(1, key), (2, [(1, key), (2, name)])])
+                for key, name in enumerate(names, 1)]  # fmt: skip
+
+    def events(kind: Callable[[int], int], length: int, *stats: Any) -> list[tuple[int, Any]]:
+        return [(4, [(1, kind(n)), (2, n * 10_000_000), (3, length),
+                     *((4, [(1, key), (4, value + n)]) for key, value in stats)])
+                for n in range(steps)]  # fmt: skip
+
+    numbers = [str(n + 7) for n in range(steps)]
+    marks, work = events(lambda n: n + 2, 9_000_000), events(lambda _: 1, 5_000_000)
+    device = [(2, "/device:TPU:0"), *table(4, "fusion.1", *numbers),
+              (3, [(1, 1), (2, "Steps"), (3, 1_000), *marks]),
+              (3, [(1, 2), (2, "XLA Ops"), (3, 1_500), *work])]  # fmt: skip
+    ranges = events(lambda _: 1, 9_500_000, (1, 40))
+    host = [(2, "/host:CPU"), *table(5, "step_num"), *table(4, "train"),
+            (3, [(1, 99), (2, "python3"), (3, 900), *ranges])]  # fmt: skip
+    return _message(*([(1, host)] if on_host else []), (1, device))
 
 
 def inspector_log(rank: int = 0, ranks: int = 4) -> bytes:

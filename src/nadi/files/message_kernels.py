@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.kernels.jit import kernel
-from nadi.kernels.protobuf import int64, read_field, read_fixed, read_varint
+from nadi.kernels.protobuf import int64, read_field, read_fixed, read_varint, uint64
 
 _LONGEST_DECIMAL = 18  # digits, of which each number fits 64 bits
 
@@ -30,7 +30,7 @@ def read_fields(
             if place < 0:
                 return int(before)
             number = tag >> 3
-            row = row_of[number] if number < row_of.size else -1
+            row = row_of[uint64(number)] if number < row_of.size else -1
             if row < 0:
                 continue
             wire = tag & 7

@@ -17,6 +17,7 @@ from nadi.files.message_kernels import find_inner, read_fields
 from nadi.trace.arrays import Bools, Bytes, Ints
 
 _ABSENT, _NUMBER = -2, -1
+_LEAST_ROOM, _LIKELY_BYTES = 64, 16  # messages within others, and bytes of one, or more
 
 
 class FieldValues(NamedTuple):
@@ -87,7 +88,8 @@ class ProtobufMessages:
         - and found: The messages.
         - Raises FormatError if a message is broken.
         """
-        room = 1 << 6
+        # room that is not used takes no memory
+        room = _LEAST_ROOM + int((self.end - self.at).sum()) // _LIKELY_BYTES
         while True:
             columns = [np.empty(room, dtype=np.int64) for _ in range(3)]
             count = find_inner(self.text, self.at, self.end, number, *columns)

@@ -17,8 +17,10 @@ from nadi.files.kineto.foreign_events import (
     ForeignEvents,
     JsonTexts,
     are_usable,
+    is_step_mark,
     kineto_content,
     number_lists,
+    with_step_marks,
 )
 from nadi.files.kineto.kineto_trace import MERGED, decode_events
 from nadi.files.read_columns import MISSING, ReadColumns
@@ -267,13 +269,14 @@ class _Export:
         label = ~is_operator | name.str.starts_with("nccl:")
         sizes, dims = _distinct(told["rest"].str.extract(_SIZES), codes)
         is_list = np.array([*map(_is_list, sizes), False])
-        names, code = _distinct(name, codes)
+        distinct, code = _distinct(name, codes)
+        names = with_step_marks(Texts(code, distinct), read.numbers("globalTid"))
+        is_label = label.to_numpy()[codes] | (names.numbers(is_step_mark) == 1)
         numbers = {key: told[key].cast(pl.Int64).fill_null(-1).to_numpy()[codes]
                    for key in ("op_id", "seq")}  # fmt: skip
         self.has_operators = bool(is_operator.any())
         return self.made(
-            _NVTX, Texts(code, names),
-            Texts(label.cast(pl.Int32).to_numpy()[codes], ("cpu_op", "user_annotation")),
+            _NVTX, names, Texts(is_label.astype(np.int32), ("cpu_op", "user_annotation")),
             _on_thread(read),
             {"domain": read.numbers("domainId"), "op_id": numbers["op_id"],
              "Sequence number": numbers["seq"],

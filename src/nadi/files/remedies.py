@@ -19,12 +19,15 @@ class Remedies(NamedTuple):
         It names what threads do between operations.
     marks
         It names parts of the program, where functions are named; as ``names`` if it is empty.
+    steps
+        It tells steps apart.
     idle
         The device has no work when the recording begins.
     """
 
     names: str
     marks: str = ""
+    steps: str = "call step() of torch.profiler.profile after each step"
     idle: str = "call torch.cuda.synchronize() before the recording begins"
 
 
@@ -35,16 +38,19 @@ OF_PYTORCH = Remedies(
 _OF_OTHERS = {
     NSIGHT: Remedies(
         "record with nsys profile --trace=cuda,nvtx, and mark what happens there with "
-        "torch.cuda.nvtx.range; torch.autograd.profiler.emit_nvtx marks all operators"
+        "torch.cuda.nvtx.range; torch.autograd.profiler.emit_nvtx marks all operators",
+        steps='put each step into torch.cuda.nvtx.range(f"step {n}")',
     ),
     ROCPROF: Remedies(
         "record with rocprofv3 --sys-trace, which adds the calls of HIP and RCCL, and what the "
-        "program marks with roctxRangePush"
+        "program marks with roctxRangePush",
+        steps='put each step into a range "step N" of roctxRangePush, with --marker-trace',
     ),
     XPLANE: Remedies(
         "record with python_tracer_level = 1 and host_tracer_level = 3 of "
         "jax.profiler.ProfileOptions",
         "mark what happens there with jax.profiler.TraceAnnotation",
+        'put each step into jax.profiler.StepTraceAnnotation("train", step_num=n)',
         "call jax.block_until_ready before the recording begins",
     ),
 }

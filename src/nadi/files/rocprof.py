@@ -13,7 +13,12 @@ from nadi.errors import FormatError
 from nadi.files.files import RawFile
 from nadi.files.json_file import Texts
 from nadi.files.json_objects import read_columns
-from nadi.files.kineto.foreign_events import ForeignEvents, kineto_content, number_lists
+from nadi.files.kineto.foreign_events import (
+    ForeignEvents,
+    kineto_content,
+    number_lists,
+    with_step_marks,
+)
 from nadi.files.kineto.kineto_trace import MERGED, decode_events
 from nadi.files.read_columns import ReadColumns
 from nadi.files.remedies import ROCPROF
@@ -63,8 +68,14 @@ class _Kind(msgspec.Struct, frozen=True):
     operations: list[str] = []
 
 
+class _Message(msgspec.Struct, frozen=True):
+    key: _Whole  # the correlation id of the mark
+    value: str = ""
+
+
 class _Strings(msgspec.Struct, frozen=True):
     buffer_records: list[_Kind] = []
+    marker_api: list[_Message] = []
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -189,10 +200,16 @@ def _calls_and_copies(tool: _Tool, records: ReadColumns, table: str) -> ForeignE
                     for end in ("dst", "src"))  # fmt: skip
         pid, tid = np.where(dst < 0, src, dst), records.whole("stream_id.handle", 0)
         args |= {"device": pid, "stream": tid, "bytes": records.whole("bytes", -1)}
+    name = _named([records.whole("kind", 0), records.whole("operation", 0)], name_of)
+    if table == "marker_api":  # what the program said, where it said anything
+        said = {one.key: one.value for one in tool.strings.marker_api}
+        mark = np.where(np.isin(args["correlation"], list(said)), args["correlation"], -1)
+        rows = [mark, name.codes.astype(np.int64)]
+        name = _named(rows, lambda key, code: said.get(key) or name.unique[code])
+        name = with_step_marks(name, tid)
     start = records.whole("start_timestamp")
     return ForeignEvents(
-        category=_same(_CALLS.get(table, "gpu_memcpy"), records.height),
-        name=_named([records.whole("kind", 0), records.whole("operation", 0)], name_of),
+        category=_same(_CALLS.get(table, "gpu_memcpy"), records.height), name=name,
         pid=pid, tid=tid, start=start, duration=records.whole("end_timestamp") - start, args=args,
     )  # fmt: skip
 

@@ -22,8 +22,10 @@ from nadi.files.kineto.foreign_events import (
     EventArguments,
     ForeignEvents,
     are_usable,
+    is_step_mark,
     json_key,
     kineto_content,
+    step_mark,
 )
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.messages import ProtobufMessages, plain_fields
@@ -37,6 +39,10 @@ from nadi.trace.trace import Trace
 _PLANES, _NAME, _LINES, _EVENTS, _EVENT_TABLE, _STAT_TABLE, _STATS = 1, 2, 3, 4, 4, 5, 6
 _DEVICE = re.compile(r"/device:[A-Za-z]+:(\d{1,9})$")
 _STREAM = re.compile(r"Stream #(\d{1,9})")
+_STEP_LINE, _STEP_NUMBER = "Steps", "step_num"
+_STEPS = "user_annotation"
+_KINDS_OF_LINES = ("gpu_user_annotation", "kernel", _STEPS)  # of devices
+_NUMBER = re.compile(r"\d{1,18}")
 _WORK_LINES = ("XLA Ops", "Async XLA Ops")  # of devices without streams, such as TPUs
 _HEAD = re.compile(rb"/(?:host|device):[A-Za-z]|Task Environment")
 _HEAD_SIZE = 4096  # bytes within which the name of the first plane stands
@@ -74,7 +80,8 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     _, found = ProtobufMessages.whole(raw.name, raw.content).inner(_PLANES)
     planes = [_Plane(found.rows(slice(row, row + 1))) for row in range(found.at.size)]
     base = next((one.begin for one in planes if one.begin > 0), 0)
-    parts = [part for plane in planes for part in plane.parts(log)]
+    has_marks = any(plane.marks_steps() for plane in planes)
+    parts = [part for plane in planes for part in plane.parts(log, has_marks)]
     if not parts:
         raise FormatError(
             raw.name, "an XPlane file without events of hosts or devices",
@@ -120,8 +127,15 @@ class _Plane:
                 return int(value)
         return 0
 
-    def parts(self, log: IssueLog) -> Iterator[ForeignEvents]:
-        """Return the events of the plane, and record those that are not read."""
+    def marks_steps(self) -> bool:
+        """Return whether the program marked steps: ``StepTraceAnnotation`` states their numbers."""
+        return self.device < 0 and _STEP_NUMBER in self.stats.values()
+
+    def parts(self, log: IssueLog, has_marks: bool) -> Iterator[ForeignEvents]:
+        """Return the events of the plane, and record those that are not read.
+
+        ``has_marks`` says whether the program marked steps: else steps are those of devices.
+        """
         _, lines = self.plane.inner(_LINES)
         owner, events = lines.inner(_EVENTS)
         if not events.at.size:
@@ -132,9 +146,10 @@ class _Plane:
                 "they are not read",
             )  # fmt: skip
             return
-        ids, began = (one.numbers(0) for one in lines.fields(1, 3))
-        titles = [_text(lines.rows(slice(row, row + 1)), 2) for row in range(lines.at.size)]
-        places = self._places(titles, ids)
+        number, title, time = lines.fields(1, 2, 3)
+        ids, began = number.numbers(0), time.numbers(0)
+        titles = [one.decode(errors="replace") for one in lines.texts(title)]
+        places = self._places(titles, ids, has_marks)
         kind, offset, duration, times = events.fields(1, 2, 3, 5)
         is_sum = times.is_known() & ~offset.is_known()
         log.add(
@@ -154,27 +169,34 @@ class _Plane:
                 names, owner[some], some, places, start[some], length[some], stats
             )
 
-    def _places(self, titles: list[str], ids: Ints) -> tuple[Ints, list[str]]:
+    def _places(self, titles: list[str], ids: Ints, has_marks: bool) -> tuple[Ints, Texts]:
         """Return the thread or stream of each line, and the category of its events, or empty."""
         streams = [_STREAM.search(title) for title in titles]
         numbers = zip(streams, ids.tolist(), strict=True)
         tid = np.array([int(found[1]) if found else one for found, one in numbers], dtype=np.int64)
         if self.device < 0:
-            return tid, [""] * len(titles)
+            return tid, Texts(np.zeros(ids.size, dtype=np.int32), ("",))
         works = streams if any(streams) else [title in _WORK_LINES for title in titles]
-        return tid, ["kernel" if work else "gpu_user_annotation" for work in works]
+        kinds = [1 if work else 2 if title == _STEP_LINE and not has_marks else 0
+                 for work, title in zip(works, titles, strict=True)]  # fmt: skip
+        return tid, Texts(np.array(kinds, dtype=np.int32), _KINDS_OF_LINES)
 
     def _events(
-        self, names: _Names, line: Ints, rows: Ints, places: tuple[Ints, list[str]], start: Ints,
+        self, names: _Names, line: Ints, rows: Ints, places: tuple[Ints, Texts], start: Ints,
         length: Ints, stats: _Stats,
     ) -> Iterator[ForeignEvents]:  # fmt: skip
         tid, of_line = places
-        name = names.of(rows)
+        kinds = Texts(of_line.codes[line], of_line.unique)
+        name = self._with_marks(names.of(rows), kinds, stats)
         is_call = stats.has("correlation_id")
-        # categories are told by line and name: each pair is looked at once
-        codes, first = number_rows([line, name.codes.astype(np.int64), is_call.astype(np.int64)])
+        # categories are told by those of lines and by names: each pair is looked at once
+        codes, first = number_rows(
+            [one.astype(np.int64) for one in (kinds.codes, name.codes, is_call)]
+        )
         words = tuple(
-            _category(of_line[line[row]], name.unique[name.codes[row]], bool(is_call[row]))
+            _category(
+                kinds.unique[kinds.codes[row]], name.unique[name.codes[row]], bool(is_call[row])
+            )
             for row in first.tolist()
         )
         pid = np.full(rows.size, max(self.device, 0), dtype=np.int64)
@@ -192,6 +214,21 @@ class _Plane:
             category=Texts(codes.astype(np.int32), words), name=name, pid=pid,
             tid=tid[line], start=start, duration=length, members=stats.arguments(),
         )  # fmt: skip
+
+    def _with_marks(self, name: Texts, of_line: Texts, stats: _Stats) -> Texts:
+        """Return the names of events; those of steps are marks, by the numbers that they state."""
+        number = stats.numbers(_STEP_NUMBER)
+        if self.device >= 0:
+            stated = name.numbers(lambda text: int(text) if _NUMBER.fullmatch(text) else -1)
+            is_step = of_line.numbers(lambda kind: kind == _STEPS)
+            number = np.where(is_step, stated, -1)
+        marked = np.flatnonzero(number >= 0)
+        if not marked.size:
+            return name
+        known, which = np.unique(number[marked], return_inverse=True)
+        codes = name.codes.copy()
+        codes[marked] = len(name.unique) + which
+        return Texts(codes, (*name.unique, *map(step_mark, known.tolist())))
 
 
 def _text(message: ProtobufMessages, number: int) -> str:
@@ -217,6 +254,8 @@ def _category(of_line: str, name: str, is_call: bool) -> str:
         return "cuda_driver" if re.match(r"cu[A-Z]", name) else "cuda_runtime"
     if _PROFILER.match(name):  # they enclose all that was recorded
         return "overhead"
+    if is_step_mark(name):
+        return _STEPS
     return "python_function" if name.startswith("$") else "cpu_op"
 
 
@@ -251,6 +290,12 @@ class _Stats:
         has = np.zeros(self.count, dtype=np.bool_)
         has[self.owner[self._rows(name)]] = True
         return has
+
+    def numbers(self, name: str) -> Ints:
+        """Return a statistic that is a number; int64, shape (events,), -1 where there is none."""
+        rows, found = self._rows(name), np.full(self.count, -1)
+        found[self.owner[rows]] = np.maximum(self.unsigned.value, self.signed.value)[rows]
+        return found
 
     def texts(self, name: str) -> tuple[Texts, Ints]:
         """Return the texts of a statistic that refer to the plane's table, and their events."""

@@ -37,6 +37,7 @@ from nadi.bottlenecks.steps.serving_report import SERVING, describe_serving
 from nadi.errors import checked
 from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_target, check_writable, write_pieces
+from nadi.files.remedies import remedies_of
 from nadi.files.whole_folders import whole_files
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.timeline.schedule_timeline import write_timeline
@@ -143,6 +144,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
             {"mark": run.steps[0].mark, "alike": run.steps[0].alike} if run.steps else None
         ),
         "steps": _steps(run),
+        "to_have_steps": "" if run.steps else remedies_of(run.job.traces[0]).steps,
         "serving": describe_serving(run),
         "measured_ns": run.measured_ns,
         "replayed_ns": run.replayed_ns,
@@ -375,7 +377,9 @@ def _times(data: _Data) -> Iterator[str | Text]:
         yield f"steps: {shown}{more}"
     else:
         whole = "; the whole trace is analysed" if data["window"] == WHOLE else ""
-        yield f"steps: none (no ProfilerStep annotations, and nothing repeats){whole}"
+        yield f"steps: none (no marks of steps, and nothing repeats){whole}"
+        if data.get("to_have_steps"):
+            yield f"to have steps: {data['to_have_steps']}"
     found = data["steps_found_by"]
     if found and not data["serving"] and found["mark"] != MARK:
         whole = "; the whole trace is analysed, --step N takes one"

@@ -7,6 +7,7 @@ arguments like those of PyTorch's own events.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,10 @@ _KINDS = (
     kernels.NANOSECONDS, kernels.NANOSECONDS,
 )  # fmt: skip
 _LATEST = 2**62  # ns
+_MARK = "ProfilerStep#"
+_NUMBERED = re.compile(
+    r"((?:train(?:ing)?[ _-]?)?(?:step|iteration|iter))[ _#:=-]{0,3}(\d{1,18})", re.IGNORECASE
+)
 _NO_SPANS = np.zeros(0, dtype=np.int64)
 
 
@@ -82,6 +87,44 @@ def are_usable(start: Ints, duration: Ints, what: str, prefix: str, log: IssueLo
         "they are left out",
     )  # fmt: skip
     return good
+
+
+def step_mark(number: int) -> str:
+    """Return the name with which ``torch.profiler`` marks a step, by which steps are found."""
+    return f"{_MARK}{number}"
+
+
+def is_step_mark(name: str) -> bool:
+    """Return whether a name is one of :func:`step_mark`."""
+    return name.startswith(_MARK)
+
+
+def with_step_marks(name: Texts, thread: Ints) -> Texts:
+    """Return the names of ranges; of those that number steps the names are marks of steps.
+
+    Such are ``step 3``, ``train_step_3`` and ``Iteration 3``. Of several kinds it is the one with
+    the fewest ranges, as steps enclose what else is numbered. A kind is none if its numbers repeat
+    on a thread.
+
+    - ``thread``: int64, shape (ranges,): where each ran.
+    """
+    kinds: dict[str, dict[int, int]] = {}
+    for code, text in enumerate(name.unique):
+        if is_step_mark(text):
+            return name
+        if (found := _NUMBERED.fullmatch(text)) is not None:
+            kinds.setdefault(found[1].lower(), {})[code] = int(found[2])
+    chosen: dict[int, int] = {}
+    fewest = name.codes.size + 1
+    for numbers in kinds.values():
+        rows = np.flatnonzero(np.isin(name.codes, list(numbers)))
+        number = np.array([numbers[code] for code in name.codes[rows].tolist()], dtype=np.int64)
+        _, first = number_rows([thread[rows], number])
+        if first.size == rows.size < fewest:
+            chosen, fewest = numbers, rows.size
+    unique = [step_mark(chosen[code]) if code in chosen else text
+              for code, text in enumerate(name.unique)]  # fmt: skip
+    return Texts(name.codes, tuple(unique))
 
 
 def number_lists(columns: Sequence[Ints]) -> JsonTexts:

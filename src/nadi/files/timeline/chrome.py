@@ -24,7 +24,7 @@ from nadi.files.timeline.timeline_values import (
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.issues import IssueLog
 
-_BYTES_AT_ONCE = 1 << 23
+_BYTES_AT_ONCE = 1 << 20  # which a processor's cache holds
 _ARROWS_AT_ONCE = 100_000
 _RED = b'"cq_build_failed"'  # of the few colors that chrome://tracing knows by name
 # what stands before the columns that every event has
@@ -81,9 +81,12 @@ class NumberedTexts:
         self._texts += [text.encode() for text in texts]
         return first
 
-    def add_json(self, values: Iterable[str], end: str = "") -> int:
+    def add_json(self, values: Iterable[str], end: bytes = b"") -> int:
         """Add texts as JSON strings."""
-        return self.add(msgspec.json.encode(value).decode() + end for value in values)
+        first = len(self._texts)
+        lines = msgspec.json.Encoder().encode_lines(values).split(b"\n")  # none has a new line
+        self._texts += [line + end for line in lines[:-1]]
+        return first
 
     def table(self) -> tuple[Ints, Bytes]:
         """Return the begin of each text and the end of the last, and the bytes of all."""
@@ -113,7 +116,7 @@ def slice_columns(timeline: Timeline, texts: NumberedTexts) -> dict[str, Any]:
             columns.append(_text_numbers(note, texts))
         kinds.append(kernels.NUMBER if note.dtype == pl.Int64 else kernels.TEXT)
     first_prefix = texts.add(_PREFIXES)
-    texts.add_json(timeline.notes, ":")
+    texts.add_json(timeline.notes, b":")
     return {
         "values": np.stack(columns),
         "kind": np.array(kinds, dtype=np.uint8),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
+from nadi.kernels.protobuf import uint64
 
 # columns that every event has, in order; the others are its args
 CATEGORY, NAME, PID, TID, START, DURATION = range(6)
@@ -52,8 +53,8 @@ class EventColumns(NamedTuple):
 
 @inner
 def _copy(out: np.ndarray, at: int, source: np.ndarray, low: int, high: int) -> int:
-    for i in range(low, high):
-        out[at + i - low] = source[i]
+    for i in range(high - low):
+        out[uint64(at + i)] = source[uint64(low + i)]
     return at + high - low
 
 
