@@ -21,8 +21,8 @@ from nadi.models.llm.pipeline_schedules import (
 )
 from nadi.trace.arrays import Bools, Floats, Ints
 
-_FEW = 1 << 11  # operations: longer schedules are followed only where embedding and head count
-_SETTLED = 3  # times as many micro-batches as stages, after which each further one takes as long
+_FEW = 341  # stages squared, times chunks: others are followed only where embedding and head count
+_SETTLED = 2  # times as many micro-batches as stages, after which each further one takes as long
 
 
 class ChunkSeconds(NamedTuple):
@@ -40,13 +40,14 @@ class _Operation(NamedTuple):
     stage: int
     way: int  # 0 forward, 1 backward
     position: int
+    micro_batch: int
     source: int  # the operation whose tensor it reads, or -1
     is_near: bool  # whether that is on the same stage, so that no message comes in between
 
 
 def is_followed(stages: Ints, chunks: Ints, places: Ints, ends: Ints) -> Bools:
     """Tell which executions have schedules that are followed: bool, shape (executions,)."""
-    uneven = (places % (stages * chunks) != 0) & (2 * _SETTLED * stages**2 * chunks <= _FEW)
+    uneven = (places % (stages * chunks) != 0) & (stages**2 * chunks <= _FEW)
     found: Bools = (stages > 1) & (stages * chunks <= places) & (uneven | (ends == 1))
     return found
 
@@ -62,39 +63,49 @@ def followed_seconds(layers: int, schedules: Ints, seconds: ChunkSeconds) -> Flo
     settled = _SETTLED * stages + micro_batches % stages
     rounds = np.where(micro_batches > settled + stages, (micro_batches - settled) // stages, 0)
     few = np.where(rounds > 0, settled, micro_batches)
+    # those that go on are followed once more, for a round of micro-batches longer
+    on = np.flatnonzero(rounds)
+    rows = np.concatenate([np.arange(stages.size), on])
+    followed = np.concatenate([few, few[on] + stages[on]])
     kinds, number = np.unique(
-        np.stack([stages, chunks, few, ends, rounds > 0]), axis=1, return_inverse=True
+        np.stack([stages, chunks, ends])[:, rows], axis=1, return_inverse=True
     )
-    found = np.empty(stages.size)
-    for kind, (p, v, m, counted, goes_on) in enumerate(kinds.T.tolist()):
-        here = number.reshape(-1) == kind
-        own = ChunkSeconds(*(column[..., here] for column in seconds))
+    found = np.empty(rows.size)
+    for kind, (p, v, counted) in enumerate(kinds.T.tolist()):
+        here = np.flatnonzero(number.reshape(-1) == kind)
+        own = ChunkSeconds(*(column[..., rows[here]] for column in seconds))
         cuts = [len(one) for one in spread_layers(layers, p * v, ends=bool(counted))]
-        found[here] = _seconds(cuts, (p, v, m), own)
-        if goes_on:
-            more = _seconds(cuts, (p, v, m + p), own)
-            found[here] += rounds[here] * (more - found[here])
-    return found
+        found[here] = _seconds(cuts, (p, v), followed[here], own)
+    whole, longer = found[: stages.size], found[stages.size :]
+    whole[on] += rounds[on] * (longer - whole[on])
+    return whole
 
 
-def _seconds(cuts: list[int], shape: tuple[int, int, int], seconds: ChunkSeconds) -> Floats:
-    """Give the seconds of executions with the same stages, chunks and micro-batches.
+def _seconds(
+    cuts: list[int], shape: tuple[int, int], micro_batches: Ints, seconds: ChunkSeconds
+) -> Floats:
+    """Give the seconds of executions with the same stages and chunks.
+
+    A schedule of fewer micro-batches is that of more, without the operations of the others.
 
     - ``cuts``: The layers of each chunk.
     """
-    stages, chunks, micro_batches = shape
     took = [[cut * one for cut in cuts] for one in seconds.layer]
     for way in range(2):
         took[way][0] = took[way][0] + seconds.first[way]
         took[way][-1] = took[way][-1] + seconds.last[way]
-    free = [np.zeros_like(seconds.hop)] * stages
+    least, most = int(micro_batches.min()), int(micro_batches.max())
+    free = [np.zeros_like(seconds.hop)] * shape[0]
     done: list[Floats] = []
-    for stage, way, position, source, is_near in _operations(stages, chunks, micro_batches):
+    for stage, way, position, micro_batch, source, is_near in _operations(*shape, most):
         begin = free[stage]
         if source >= 0:
             begin = np.maximum(begin, done[source] + (0.0 if is_near else seconds.hop))
-        free[stage] = begin + took[way][position]
-        done.append(free[stage])
+        end = begin + took[way][position]
+        if micro_batch >= least:
+            end = np.where(micro_batch < micro_batches, end, free[stage])
+        free[stage] = end
+        done.append(end)
     found: Floats = np.maximum.reduce(free)
     return found
 
@@ -134,5 +145,5 @@ def _operations(stages: int, chunks: int, micro_batches: int) -> tuple[_Operatio
                 before = -1 if source is None else number[source]
                 is_near = source is not None and source[1] % stages == stage
                 number[way, position, micro_batch] = len(found)
-                found.append(_Operation(stage, way, position, before, is_near))
+                found.append(_Operation(stage, way, position, micro_batch, before, is_near))
     return tuple(found)
