@@ -7,9 +7,10 @@ parallel degrees and other stages; ``--all`` also has cases that simulate every 
 data parallelism among 1, 2 and 4 processes, recorded here; each is scaled to the next, and its step
 printed beside the recorded one. ``latest``: jobs of 8 ranks of different times scaled to 64, beside
 64 such ranks, and recordings that are scaled, and made anew (``nadi synthesize``), with more ranks.
-``split``: a transformer of one process, recorded here, as 2 tensor parallel ranks and as 2 stages, with ``--all`` as 4 of each: it has to have the collectives
-and messages that such processes are recorded with, and steps are printed side by side. Recording
-needs PyTorch, and one line says so where that is missing.
+``split``: a transformer of one process, recorded here, as 2 tensor parallel ranks and as 2 stages,
+with ``--all`` as 4 of each: it has to have the collectives and messages that such processes are
+recorded with, and steps are printed side by side. Recording needs PyTorch, and one line says so
+where that is missing.
 """
 
 from __future__ import annotations
