@@ -5,10 +5,12 @@ Usage: python verification/scaled.py [PART ...] [--all]
 ``generated``: jobs of 8 ranks scaled to 64, 512 and 4,096, with more replicas, other tensor
 parallel degrees and other stages; ``--all`` also has cases that simulate every rank. ``recorded``:
 data parallelism among 1, 2 and 4 processes, recorded here; each is scaled to the next, and its step
-printed beside the recorded one. ``split``: a transformer of one process, recorded here, as 2
-tensor parallel ranks and as 2 stages, with ``--all`` as 4 of each: it has to have the collectives
-and messages that such processes are recorded with, and steps are printed side by side. Recording
-needs PyTorch, and one line says so where that is missing.
+printed beside the recorded one. ``latest``: jobs of 8 ranks of different times scaled to 64, beside
+64 such ranks, and recordings that are scaled, and made anew (``nadi synthesize``), with more ranks.
+``split``: a transformer of one process, recorded here, as 2 tensor parallel ranks and as 2 stages,
+with ``--all`` as 4 of each: it has to have the collectives and messages that such processes are
+recorded with, and steps are printed side by side. Recording needs PyTorch, and one line says so
+where that is missing.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
-from _report import Checks, run_parts
+from _report import SHARED, Checks, run_parts
 
 import nadi
-from nadi.systems import Collectives, Dimension, Network, System
+from nadi.systems import Collectives, Dimension, Network, System, price_job
 from nadi.trace import Trace
 
 CLOSE = 0.01
@@ -147,6 +151,61 @@ def recorded(checks: Checks) -> None:
             checks.add(f"{few} to {many} processes: a job of all", ranks)
 
 
+def noisy(plan: dict[str, Any], dp: int, kind: str, seed: int) -> nadi.trace.Job:
+    """Generate a job whose ranks are up to 5 % slower, and its operations by chance."""
+    random = np.random.default_rng(seed)
+    job = nadi.llm_job("gpt3-125m", dp=dp, global_batch=4 * dp, sequence=512, zero=0, **plan)
+    priced, _ = price_job(job, nadi.load_system("dgx-h100", len(job.traces)))
+    traces = []
+    for trace in priced.traces:
+        time = trace.column("duration")
+        at_once = 50 if kind == "waves" else 1  # operations that are slow together
+        chance = np.repeat(random.normal(0, 0.1, time.size // at_once + 1), at_once)[: time.size]
+        slow = (1 + 0.05 * random.random()) * np.exp(chance)
+        time = np.where(time > 0, np.maximum(time * slow, 1), time).astype(np.int64)
+        traces.append(replace(trace, nodes=trace.nodes.with_columns(duration=pl.Series(time))))
+    return replace(priced, traces=tuple(traces))
+
+
+def latest(checks: Checks) -> None:
+    few, many = 8, 64
+    for plan, kind in (({}, "small"), ({}, "waves"), ({"pp": 2}, "small"), ({"pp": 2}, "waves")):
+        size = many * plan.get("pp", 1)
+        system = nadi.load_system("dgx-h100", size)
+        truth = [nadi.simulate(noisy(plan, many, kind, seed), system).makespan for seed in (1, 2)]
+        found, made = [], []
+        for seed in (11, 12):
+            small = noisy(plan, few, kind, seed)
+            scaled = nadi.scale(small, dp=many)
+            found.append(nadi.simulate(scaled.job, system).makespan)
+            model = nadi.sharing.learn(small)
+            like = nadi.sharing.synthesize(model, ranks=size, seed=seed)
+            made.append(nadi.simulate(like, system).makespan)
+        off, made_off = (np.mean(one) / np.mean(truth) - 1 for one in (found, made))
+        told = f"scaled {off:+.1%}, made {made_off:+.1%}"
+        about = f"8 to 64 ranks of other times, {kind}, {plan or 'no stages'}"
+        checks.add(f"{about}: step within 5 %", abs(off) <= 0.05, told)
+    for name in ("cpu_ddp4", "gpu_dlrm8"):
+        if not (SHARED / "traces" / name).exists():
+            print(f"{name} is not here")
+            continue
+        job = nadi.load_job(SHARED / "traces" / name)
+        model = nadi.sharing.learn(job)
+        for times in (1, 4, 16):
+            ranks = times * len(job.traces)
+            system = nadi.load_system("dgx-h100", ranks)
+            step = nadi.simulate(nadi.scale(job, dp=ranks).job, system).makespan
+            made = [
+                nadi.simulate(nadi.sharing.synthesize(model, ranks=ranks, seed=seed), system)
+                for seed in range(4)
+            ]
+            other = float(np.median([one.makespan for one in made]))
+            told = f"{step / 1e6:.2f} ms, made anew {other / 1e6:.2f} ms, {other / step - 1:+.1%}"
+            checks.add(
+                f"{name} with {ranks} ranks: one answer", abs(other / step - 1) <= 0.06, told
+            )
+
+
 def split(checks: Checks) -> None:
     if importlib.util.find_spec("torch") is None:
         print("PyTorch is not installed: NOTHING WAS RECORDED (pip install torch)")
@@ -208,7 +267,7 @@ def _gloo(size: int) -> System:
     return System(network, collectives=Collectives(endpoint_delay=0))
 
 
-PARTS = {"generated": generated, "recorded": recorded, "split": split}
+PARTS = {"generated": generated, "recorded": recorded, "latest": latest, "split": split}
 ARGUMENTS = sys.argv[1:]
 
 if __name__ == "__main__":

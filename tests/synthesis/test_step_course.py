@@ -11,7 +11,7 @@ import nadi
 from nadi.sharing import columns_of_job
 from nadi.sharing.synthesis.step_course import (
     StepParts,
-    course_of_step,
+    course_of_steps,
     num_parts,
     on_course,
     step_parts_of,
@@ -49,18 +49,20 @@ def test_as_the_slow_way(
 def test_what_was_learned_comes_back(steps: list[list[int]], parts: int) -> None:
     """The sums of a job that takes what it took are those of its parts."""
     usual = np.concatenate([np.full(len(one), 10.0) for one in steps])
-    course = np.array([
-        course_of_step(np.array(one), np.full(len(one), 10.0), parts) for one in steps
+    places = [np.arange(len(one)) * parts // len(one) for one in steps]
+    sums = np.array([
+        [np.bincount(place, one)] for place, one in zip(places, steps, strict=True)
     ])  # fmt: skip
-    sizes = np.array([len(one) for one in steps])  # of ranks of one role, with unlike programs
-    load = np.array([[sum(one) / (10.0 * sizes.mean())] for one in steps])
-    found = step_parts_of(sizes, load, course, usual, np.zeros_like(sizes))
-    taken = np.bincount(found.part, weights=np.concatenate(steps), minlength=found.wanted.size)
-    np.testing.assert_allclose(found.wanted, taken)
+    expected = np.array([[np.bincount(place, np.full(place.size, 10.0))] for place in places])
+    role = np.zeros(len(steps), dtype=np.int64)  # with unlike programs
+    load = sums.sum(axis=2) / expected.sum(axis=2).mean()
+    course = course_of_steps(sums, expected, role)
+    found = step_parts_of(places, load, course, usual, role)
+    np.testing.assert_allclose(found.wanted, sums.reshape(-1))
 
 
-def test_fewer_parts_of_short_steps_and_many_ranks() -> None:
-    long, short = np.arange(100_000), np.arange(40)
+def test_parts_end_where_ranks_meet_and_are_fewer_of_many_ranks() -> None:
+    long, short = np.ones(100_000, dtype=np.bool_), np.arange(40) == 20
     assert num_parts([[long]]) == 1  # it waits for nobody
     assert num_parts([[short], [short]]) == 2
     assert num_parts([[long]] * 2) > num_parts([[long]] * 1000) > 1

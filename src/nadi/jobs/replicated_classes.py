@@ -9,16 +9,22 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.class_rows import Origin, RankClass, resized, row_sizes
+from nadi.jobs.class_rows import Origin, RankClass, resized, row_sizes, typical_columns
 from nadi.jobs.rank_blocks import RoleNames, copied_groups, outer_end
 from nadi.jobs.shared_sizes import is_sharded, with_more_members, with_smaller_shards
+from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
+from nadi.recordings.rank_spread import nearly_alike, parts_between, spread_of_ranks
 from nadi.systems.device import Device
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Bools, Floats, Ints, numbered_texts
 from nadi.trace.groups import RankGroups
 from nadi.trace.schema import GROUPS
+from nadi.trace.trace import Trace
 
 WITHIN = "replica"
 """Role of all ranks of the job as it was, in which they send messages that name a rank."""
+_MEETINGS = ["COMM_COLL", "COMM_SEND", "COMM_RECV"]
+_COUNTED = 16
+"""Equal ranks that count each for the mean of those that are nearly alike."""
 
 
 class Classes(NamedTuple):
@@ -71,14 +77,73 @@ def with_replicas(job: Classes, names: RoleNames, wanted: int, device: Device | 
                if role in (names.dp, names.edp)
                or (ranks.shape == (1, job.of.size)
                    and role not in (names.tp, names.pp, names.cp))]  # fmt: skip
-    apart = any(has_lone_messages(one) for one in job.listed)
+    listed = latest_of_copies(job, times)
+    apart = any(map(has_lone_messages, listed))
     copies = copied_groups(
         job.groups, _block(job.groups, names), times, growing, WITHIN if apart else ""
     )
-    listed = [grown(one, growing, before, wanted, device) for one in job.listed]
+    listed = [grown(one, growing, before, wanted, device) for one in listed]
     if apart:
         listed = [within_replica(one) for one in listed]
     return Classes(tuple(listed), job.of[copies.old], copies.groups)
+
+
+def latest_of_copies(job: Classes, times: int) -> list[RankClass]:
+    """Return what ranks do, where each part takes what the latest of so many copies takes.
+
+    Others that are nearly alike say by how much copies differ
+    (:func:`nadi.recordings.rank_spread.spread_of_ranks`). Least times stay those of the originals,
+    and largest ones are those of which the latest is later with a chance of 5 %.
+    """
+    traces = [one.trace for one in job.listed]
+    texts = pl.concat([trace.nodes["name"].cast(pl.String) for trace in traces])
+    names = numbered_texts(texts)[0]
+    meets = [_communicates(trace) for trace in traces]
+    cuts = np.cumsum([own.size for own in meets])[:-1]
+    counts = [np.bincount(own, minlength=int(names.max()) + 1) for own in np.split(names, cuts)]
+    alike = nearly_alike(counts, [int(own.sum()) for own in meets])
+    ranks = np.bincount(job.of, minlength=len(traces))
+    found = list(job.listed)
+    for one in np.unique(alike).tolist():
+        own = np.flatnonzero(alike == one)
+        parts = [parts_between(meets[number], meets[number].size) for number in own]
+        taken: Floats = np.zeros((own.size, int(meets[one].sum()) + 1))
+        for place, number in enumerate(own.tolist()):
+            np.add.at(taken[place], parts[place], _computing(found[number]))
+        if (taken == taken[0]).all():
+            continue
+        rows = np.repeat(np.arange(own.size), np.minimum(ranks[own], _COUNTED))
+        spread = spread_of_ranks(taken[rows])
+        for place, number in enumerate(own.tolist()):
+            more = int(ranks[number]) * (times - 1)
+            latest = spread.latest(taken[place], int(np.argmax(rows == place)), more)
+            found[number] = _later(found[number], parts[place], taken[place], latest)
+    return found
+
+
+def _communicates(trace: Trace) -> Bools:
+    return trace.nodes["kind"].is_in(_MEETINGS).to_numpy()
+
+
+def _computing(one: RankClass) -> Ints:
+    """Return the typical times of computations; ns, 0 for others."""
+    return np.where(_communicates(one.trace), 0, np.maximum(one.times.typical, 0))
+
+
+def _later(one: RankClass, part: Ints, taken: Floats, latest: tuple[Floats, Floats]) -> RankClass:
+    """Return a class whose parts take longer, typically and at most."""
+    columns = typical_columns(one.times)
+    typical, high = (
+        np.rint(column * np.divide(wanted, taken, out=np.ones_like(taken), where=taken > 0)[part])
+        for column, wanted in zip(columns[::2], latest, strict=True)
+    )
+    moves = ~_communicates(one.trace) & (one.times.typical > 0)
+    times = NodeTimes(
+        np.where(moves, typical, one.times.typical).astype(np.int64), one.times.low,
+        np.where(moves, np.maximum(high, typical), one.times.high).astype(np.int64),
+    )  # fmt: skip
+    nodes = with_own_times(one.trace.nodes, times.typical)
+    return one._replace(trace=replace(one.trace, nodes=nodes), times=times)
 
 
 def _block(groups: RankGroups, names: RoleNames) -> int:

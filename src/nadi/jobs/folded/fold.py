@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nadi.recordings.folded.folded_job import FoldedJob, fold_classes, times_of_classes, unfold_job
-from nadi.recordings.folded.folded_trace import NodeTimes
+from nadi.recordings.folded.folded_trace import NodeTimes, own_times
 from nadi.recordings.folded.repeats import RankClasses, classes_of_ranks, plain_trace
 from nadi.recordings.jobs import given_job
 from nadi.simulation.engine_driver import simulate_job
@@ -29,6 +29,8 @@ def fold(
     job: Job | Sequence[Trace] | Path | str,
     system: System | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    times_apart: bool = False,
 ) -> FoldedJob:
     """Fold a job: one trace for alike ranks, with layers, micro-batches and steps once.
 
@@ -49,6 +51,8 @@ def fold(
         On which typical times of ranks that differ are found; None for free communication.
     progress
         Called with a line of text before each longer stage.
+    times_apart
+        Whether only ranks of the same times are alike.
 
     Returns
     -------
@@ -68,11 +72,11 @@ def fold(
     job = given_job(job, progress)
     if isinstance(job, FoldedJob):
         return job
-    groups = job.rank_groups if isinstance(job, Job) else None
-    traces, issues = _simulated(job, groups)
+    traces, groups, issues = _simulated(job)
     progress("finding alike ranks")
     numbered = all(trace.rank in (-1, rank) for rank, trace in enumerate(traces))
     classes = classes_of_ranks(traces, groups, numbered=numbered)
+    classes = _of_same_times(classes) if times_apart else classes
     times = dict(enumerate(times_of_classes(classes)))
     varying = {number: one for number, one in times.items() if one is not None}
     if varying:
@@ -80,6 +84,17 @@ def fold(
         varying = _until_the_last(classes, varying, system or _free_communication(len(traces)))
     progress("finding repeats")
     return fold_classes(classes, varying, issues)
+
+
+def _of_same_times(classes: RankClasses) -> RankClasses:
+    """Return classes of which all ranks took the same times."""
+    of_trace = {trace: own_times(trace.nodes).tobytes() for trace in set(classes.traces)}
+    number: dict[tuple[int, bytes], int] = {}
+    of = [
+        number.setdefault((known, of_trace[trace]), len(number))
+        for known, trace in zip(classes.of.tolist(), classes.traces, strict=True)
+    ]
+    return replace(classes, of=np.array(of, dtype=np.int64))
 
 
 def unfold(job: FoldedJob | Path | str) -> Job:
@@ -100,25 +115,24 @@ def unfold(job: FoldedJob | Path | str) -> Job:
 
 
 def _simulated(
-    job: Job | Sequence[Trace], groups: RankGroups | None
-) -> tuple[tuple[Trace, ...], pl.DataFrame]:
-    """Return what a simulation takes, and the issues of the job."""
-    if groups is not None:
-        assert isinstance(job, Job)
-        return job.traces, job.issues
+    job: Job | Sequence[Trace],
+) -> tuple[tuple[Trace, ...], RankGroups | None, pl.DataFrame]:
+    """Return what a simulation takes, the roles that it names, and the issues of the job."""
+    if isinstance(job, Job) and job.rank_groups is not None:
+        return job.traces, job.rank_groups, job.issues
     played = frozenset(COMM_TYPES) - {"none", "send", "recv"}
     traces, recorded = nodes_of_job(job, played, at_once=True)
     issues = job.issues if isinstance(job, Job) else ISSUES.empty()
     if not recorded:
         done = {id(trace): plain_trace(trace) for trace in traces}
-        return tuple(done[id(trace)] for trace in traces), issues
+        return tuple(done[id(trace)] for trace in traces), None, issues
     log = IssueLog()
     log.add(
         "fold.recording", "info", len(traces),
         "recorded ranks are folded as nodes for a simulation, without tensors and start times",
         "analyse the recording itself for its memory and timeline",
     )  # fmt: skip
-    return traces, summed_issues([issues, log.table()])
+    return traces, None, summed_issues([issues, log.table()])
 
 
 def _until_the_last(

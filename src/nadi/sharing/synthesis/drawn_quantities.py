@@ -12,7 +12,7 @@ from nadi.sharing.synthesis.job_columns import JobColumns
 from nadi.sharing.synthesis.learned_model import Quantities, Template
 from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS, means_of_quantiles
 from nadi.sharing.synthesis.tokens import Token
-from nadi.trace.arrays import Floats, Hashes, Ints
+from nadi.trace.arrays import Bools, Floats, Hashes, Ints
 from nadi.trace.schema import NODE_KINDS
 
 _COMP = NODE_KINDS.index("COMP")
@@ -189,12 +189,12 @@ def with_times_of(
 
 
 def drawn_steps(
-    template: Template, learned: Sequence[int], num_steps: int, random: np.random.Generator
+    template: Template, learned: Ints, is_copy: Bools, num_steps: int, random: np.random.Generator
 ) -> tuple[Ints, Ints]:
     """Draw which learned rank and step each new rank and step is as slow as.
 
     A new step is as slow on all ranks as one learned step was: the first as the first, later ones
-    as any later one. A new rank is as slow as a learned rank of its role.
+    as any later one. A copy of a learned rank is as slow as any learned rank of its role.
 
     - Returns rank, step: int64, shapes (ranks,) and (steps,).
     """
@@ -204,8 +204,8 @@ def drawn_steps(
     step = np.concatenate([[0], *rounds])[:num_steps]
     role = np.array(template.role)
     rank = np.array([
-        like if number < template.num_ranks else random.choice(np.flatnonzero(role == role[like]))
-        for number, like in enumerate(learned)
+        random.choice(np.flatnonzero(role == role[like])) if copied else like
+        for like, copied in zip(learned.tolist(), is_copy.tolist(), strict=True)
     ], dtype=np.int64)  # fmt: skip
     return rank, step
 

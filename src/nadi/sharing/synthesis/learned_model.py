@@ -76,8 +76,7 @@ class Template(NamedTuple):
         its role take on average: ranks of a role may have unlike programs, and a new one may have
         that of another.
     course
-        float64, shape (ranks, steps, parts): how much more than the whole step each part of it is
-        over what its tokens take on average; parts have equally many operations.
+        float64, shape (ranks, steps, parts): as ``load``, of each part; parts end where ranks meet.
     memory
         Its storages.
     noise_share

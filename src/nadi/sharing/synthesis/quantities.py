@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.recordings.rank_spread import parts_between
 from nadi.sharing.synthesis.grammar import step_parts
 from nadi.sharing.synthesis.learned_model import Quantities
-from nadi.sharing.synthesis.step_course import course_of_step, means_of_role, num_parts
+from nadi.sharing.synthesis.step_course import course_of_steps, means_of_role, num_parts
 from nadi.sharing.synthesis.tokens import RankTokens
 from nadi.trace.arrays import Floats, Hashes, Ints
 from nadi.trace.schema import NODE_KINDS
@@ -88,8 +89,10 @@ class QuantityLog:
         left = score.copy()
         left[known] -= effect[which]
         pace = np.zeros((len(ranks), max(map(len, parts))))
-        sums, expected = np.zeros_like(pace), np.zeros_like(pace)
-        course = np.ones((*pace.shape, num_parts(parts)))
+        meets = [[rank.columns.kind[rows] != _COMP for rows in steps]
+                 for rank, steps in zip(ranks, parts, strict=True)]  # fmt: skip
+        sums = np.zeros((*pace.shape, num_parts(meets)))
+        expected = np.zeros_like(sums)
         computes = np.concatenate([rank.columns.kind == _COMP for rank in ranks])
         taken = np.where(computes, np.maximum(duration, 0), 0)
         usual = _usual(token, taken)
@@ -100,23 +103,21 @@ class QuantityLog:
                 own = own[~np.isnan(own)]
                 pace[number, step] = own.mean() if own.size else 0.0
                 left[begin + rows] -= pace[number, step]
-                expected[number, step] = usual[begin + rows].sum()
-                sums[number, step] = taken[begin + rows].sum()
-                course[number, step] = course_of_step(
-                    taken[begin + rows], usual[begin + rows], course.shape[2]
-                )
+                place = parts_between(meets[number][step], sums.shape[2])
+                for found, weight in ((sums, taken), (expected, usual)):
+                    found[number, step] = np.bincount(place, weight[begin + rows], sums.shape[2])
             own = left[begin : begin + ranks[number].token.size]
             both = ~np.isnan(own[1:]) & ~np.isnan(own[:-1])
             product = (own[1:] * own[:-1])[both].sum()
             self._moments.append((float(product), float((own[1:][both] ** 2).sum())))
-            for learned in (pace, sums, expected, course):  # a rank of fewer steps
+            for learned in (pace, sums, expected):  # a rank of fewer steps
                 learned[number, len(steps) :] = learned[number, : len(steps)].mean(axis=0)
             begin += own.size
         total = float((score[known] ** 2).mean()) if known.any() else 0.0
         share = float((left[known] ** 2).mean()) / total if total else 1.0
-        like = means_of_role(expected, np.array(role))
-        load = np.divide(sums, like, out=np.ones_like(like), where=like > 0)
-        return Pace(pace, load, course, share)
+        like = means_of_role(expected.sum(axis=2), np.array(role))
+        load = np.divide(sums.sum(axis=2), like, out=np.ones_like(like), where=like > 0)
+        return Pace(pace, load, course_of_steps(sums, expected, np.array(role)), share)
 
     def table(self) -> Quantities:
         """Return the quantities by token, number of ranks and width."""

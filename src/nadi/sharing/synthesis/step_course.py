@@ -1,7 +1,7 @@
 """When in a step a rank is slow: ranks wait for each other, so the sum of a step is not enough.
 
-A step is cut into parts of equally many operations. Learned is the sum of durations of each part of
-each rank, and a new step is like one learned step on all ranks, so that who waits for whom stays.
+A step is cut where ranks meet. Learned is the sum of durations of each part of each rank, and a new
+step is like one learned step on all ranks, so that who waits for whom stays.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.recordings.rank_spread import spread_of_ranks
 from nadi.trace.arrays import Bools, Floats, Ints
 
-_PARTS = 128
+_PARTS = 1024
 """Most parts of a step."""
-_OF_PART = 16
-"""Least operations of a part."""
 _SUMS = 1 << 16
 """Most sums that are learned of a job: of many ranks or steps, fewer parts."""
 _LONG = 8
@@ -30,35 +29,33 @@ class StepParts(NamedTuple):
     wanted: Floats  # float64 ns, shape (all parts,): the sum of durations of each
 
 
-def num_parts(steps: Sequence[Sequence[Ints]]) -> int:
+def num_parts(steps: Sequence[Sequence[Bools]]) -> int:
     """Return in how many parts steps are cut; 1 of one rank, which waits for nobody.
 
-    - ``steps``: Of each rank the rows of each step.
+    - ``steps``: Of each rank and step, which operations communicate.
     """
     if len(steps) == 1:
         return 1
-    longest = max(rows.size for own in steps for rows in own)
+    meetings = max(int(meets.sum()) for own in steps for meets in own)
     many = len(steps) * max(map(len, steps))
-    return max(min(_PARTS, longest // _OF_PART, _SUMS // many), 1)
+    return max(min(_PARTS, meetings + 1, _SUMS // many), 1)
 
 
-def course_of_step(taken: Ints, usual: Floats, parts: int) -> Floats:
-    """Return the load of each part of a step, over that of the whole; float64, shape (parts,).
+def course_of_steps(sums: Floats, expected: Floats, role: Ints) -> Floats:
+    """Return the load of each part; float64, shape (ranks, steps, parts).
 
-    - ``taken``, ``usual``: ns, shape (operations,): what each takes, and what its token takes on
-      average. A load is the sum of the one over the sum of the other; that of nothing is as of the
-      whole.
+    A load is the sum of durations of a rank, over what tokens of its role take on average: programs
+    of a role may be unlike in a part. That of nothing is 1.
+
+    - ``sums``, ``expected``: float64 ns, shape (ranks, steps, parts): what operations of a part
+      take, and what their tokens take on average.
     """
-    place = _part(taken.size, parts)
-    sums = (np.bincount(place, weights=one, minlength=parts) for one in (taken, usual))
-    own, expected = sums
-    whole = own.sum() / expected.sum() if expected.sum() else 0.0
-    known = (expected > 0) & (whole > 0)
-    return np.divide(own, expected * whole, out=np.ones(parts), where=known)
+    like = means_of_role(expected, role)
+    return np.divide(sums, like, out=np.ones_like(like), where=like > 0)
 
 
 def means_of_role(values: Floats, role: Ints) -> Floats:
-    """Return the mean of each step over the ranks of its role; float64, shape (ranks, steps)."""
+    """Return the mean over the ranks of each role; float64, shape (ranks, ...), as ``values``."""
     found = np.empty_like(values)
     for one in np.unique(role).tolist():
         found[role == one] = values[role == one].mean(axis=0)
@@ -66,25 +63,45 @@ def means_of_role(values: Floats, role: Ints) -> Floats:
 
 
 def step_parts_of(
-    sizes: Ints, load: Floats, course: Floats, usual: Floats, role: Ints
+    places: Sequence[Ints], load: Floats, course: Floats, usual: Floats, role: Ints
 ) -> StepParts:
     """Return the parts of a job, and what each shall take.
 
-    - ``sizes``: int64, shape (ranks * steps,): operations of each step.
+    - ``places``: Of each step of each rank, int64, shape (operations,): the part of each.
     - ``load``: float64, shape (ranks, steps): the sum of each step, over what those of its role
       take on average.
-    - ``course``: float64, shape (ranks * steps, parts): as of :func:`course_of_step`.
+    - ``course``: float64, shape (ranks, steps, parts): as of :func:`course_of_steps`.
     - ``usual``: float64, shape (operations,): what each takes on average; 0 for communication.
     - ``role``: int64, shape (ranks,).
     """
-    steps, parts = course.shape
-    part = np.concatenate([_part(size, parts) + at * parts for at, size in enumerate(sizes)])
-    expected = np.bincount(part, weights=usual, minlength=steps * parts).reshape(steps, parts)
-    bent = expected * course
-    whole = bent.sum(axis=1)
-    total = (load * means_of_role(expected.sum(axis=1).reshape(load.shape), role)).ravel()
-    factor = np.divide(total, whole, out=np.ones(steps), where=whole > 0)
-    return StepParts(part, (bent * factor[:, None]).reshape(-1))
+    parts = course.shape[2]
+    part = np.concatenate([place + at * parts for at, place in enumerate(places)])
+    expected = np.zeros_like(course)
+    np.add.at(expected.reshape(-1), part, usual)
+    bent = means_of_role(expected, role) * course
+    bent[expected == 0] = 0.0
+    whole = bent.sum(axis=2)
+    total = load * means_of_role(expected.sum(axis=2), role)
+    factor = np.divide(total, whole, out=np.ones_like(whole), where=whole > 0)
+    return StepParts(part, (bent * factor[..., None]).reshape(-1))
+
+
+def on_more_ranks(
+    parts: StepParts, alike: Ints, like: Ints, is_copy: Bools, random: np.random.Generator
+) -> StepParts:
+    """Let parts of ranks that were not learned take what chance gives them.
+
+    - ``alike``: int64, shape (ranks,): as of :func:`nadi.recordings.rank_spread.nearly_alike`.
+    - ``like``: int64, shape (ranks,): the learned rank that each is as slow as.
+    - ``is_copy``: bool, shape (ranks,): which were not learned.
+    """
+    wanted = parts.wanted.reshape(alike.size, -1).copy()
+    for one in np.unique(alike[like[is_copy]]).tolist():
+        own = np.flatnonzero(~is_copy & (alike == one))
+        copies = np.flatnonzero(is_copy & (alike[like] == one))
+        drawn = spread_of_ranks(wanted[own]).drawn(np.searchsorted(own, like[copies]), random)
+        wanted[copies] = drawn
+    return parts._replace(wanted=wanted.reshape(-1))
 
 
 def on_course(duration: Ints, token: Ints, usual: Floats, steps: StepParts) -> Ints:
@@ -104,10 +121,6 @@ def on_course(duration: Ints, token: Ints, usual: Floats, steps: StepParts) -> I
     total = np.bincount(steps.part, weights=np.where(moves, duration, 0), minlength=many)
     factor = np.divide(steps.wanted, total, out=np.ones(many), where=total > 0)
     return np.where(moves, np.rint(duration * factor[steps.part]).astype(np.int64), duration)
-
-
-def _part(size: int, parts: int) -> Ints:
-    return np.arange(size) * parts // max(size, 1)
 
 
 def _placed(duration: Ints, token: Ints, moves: Bools, steps: StepParts) -> Ints:

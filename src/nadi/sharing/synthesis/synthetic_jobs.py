@@ -19,6 +19,7 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.models.job_rows import joined_ranges
+from nadi.recordings.rank_spread import nearly_alike, parts_between
 from nadi.sharing.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
 from nadi.sharing.synthesis.back_off import BackOff
 from nadi.sharing.synthesis.column_traces import job_of_columns
@@ -36,10 +37,17 @@ from nadi.sharing.synthesis.drawn_quantities import (
 )
 from nadi.sharing.synthesis.grammar import Repeat
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
-from nadi.sharing.synthesis.learned_model import END, FIRST_START, Role, Template, TraceModel
+from nadi.sharing.synthesis.learned_model import (
+    END,
+    FIRST_START,
+    Quantities,
+    Role,
+    Template,
+    TraceModel,
+)
 from nadi.sharing.synthesis.memory_growth import made_at
 from nadi.sharing.synthesis.quantities import EDGES, contexts_of_steps
-from nadi.sharing.synthesis.step_course import on_course, step_parts_of
+from nadi.sharing.synthesis.step_course import on_course, on_more_ranks, step_parts_of
 from nadi.sharing.synthesis.storage_lives import Growth, Made, StorageLives, draw_lives
 from nadi.sharing.synthesis.tokens import WORLD, Token, alike_tokens, form_of
 from nadi.trace.arrays import Hashes, Ints
@@ -70,6 +78,10 @@ class RankLayout(NamedTuple):
         """Return the rank of the template that does what a new rank does."""
         high, place, low = self._parts(rank, self.size)
         return self._rank(high, place % self.axis.size, low, self.axis.size)
+
+    def is_copy(self, rank: int) -> bool:
+        """Return whether a new rank is beside one that does as a learned rank did."""
+        return self._parts(rank, self.size)[1] >= self.axis.size
 
     def new_rank(self, learned: int, beside: int) -> int:
         """Return the new rank of a learned one in the copy of another; -1 if it is left out."""
@@ -321,12 +333,6 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     programs = _programs(model, template, wishes, random)
     maker = _Maker(model.tokens, table, layout, known, {})
     learned = [layout.learned_rank(rank) for rank in range(layout.num_ranks)]
-    num_steps = wishes.steps or template.num_steps
-    like_rank, like_step = drawn_steps(template, learned, num_steps, random)
-    paces, loads, courses = (
-        one[like_rank[:, None], like_step]
-        for one in (template.pace, template.load, template.course)
-    )
     steps = [programs[like] for like in learned]
     tokens = [np.concatenate(own) for own in steps]
     if wishes.hidden:
@@ -336,19 +342,7 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
         like: contexts_of_steps([alike[one] for one in programs[like]], template.num_steps)
         for like in set(learned)
     }
-    expected = np.concatenate([
-        np.repeat(paces[rank], [one.size for one in own])
-        + context_scores(model.quantities, contexts[learned[rank]])
-        for rank, own in enumerate(steps)
-    ])  # fmt: skip
-    noise = Noise(expected, template.noise_share, model.quantities.memory)
-    token = np.concatenate(tokens)
-    means = (known.duration * np.diff(EDGES)).sum(axis=1)
-    usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)[token]
-    sizes = np.array([one.size for own in steps for one in own])
-    role = np.array([template.role[like] for like in learned])
-    parts = step_parts_of(sizes, loads, courses.reshape(sizes.size, -1), usual, role)
-    durations = on_course(draw_durations(token, noise, known, random), token, usual, parts)
+    durations = _durations(maker, model.quantities, steps, contexts, random)
     of_rank = np.split(durations, np.cumsum([one.size for one in tokens])[:-1])
     made = made_at(model.templates, template, (width, layout.num_ranks, wishes.layers))
     ranks = []
@@ -363,6 +357,47 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     return JobColumns(
         tuple(_agreed(ranks, meetings)), tuple(labels), groups, template.memory.device
     )
+
+
+def _durations(
+    maker: _Maker, quantities: Quantities, steps: Sequence[Sequence[Ints]],
+    contexts: Mapping[int, Sequence[Hashes]], random: np.random.Generator,
+) -> Ints:  # fmt: skip
+    """Draw the durations of all ranks, one after the other, so that who is slow stays slow.
+
+    - ``steps``: Of each rank the tokens of each step.
+    - ``contexts``: Of each learned rank, of each step.
+    """
+    layout, table, known = maker.layout, maker.table, maker.known
+    template = layout.template
+    learned = np.array([layout.learned_rank(rank) for rank in range(layout.num_ranks)])
+    is_copy = np.array([layout.is_copy(rank) for rank in range(layout.num_ranks)])
+    like_rank, like_step = drawn_steps(template, learned, is_copy, len(steps[0]), random)
+    paces, loads, courses = (
+        one[like_rank[:, None], like_step]
+        for one in (template.pace, template.load, template.course)
+    )
+    expected = np.concatenate([
+        np.repeat(paces[rank], [one.size for one in own])
+        + context_scores(quantities, contexts[int(learned[rank])])
+        for rank, own in enumerate(steps)
+    ])  # fmt: skip
+    noise = Noise(expected, template.noise_share, quantities.memory)
+    flat = [one for own in steps for one in own]
+    token = np.concatenate(flat)
+    means = (known.duration * np.diff(EDGES)).sum(axis=1)
+    usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)[token]
+    role = np.array(template.role)[learned]
+    cuts = courses.shape[2]
+    places = [parts_between(table.kind[one] != _COMP, cuts) for one in flat]
+    parts = step_parts_of(places, loads, courses, usual, role)
+    if is_copy.any():
+        names = [np.bincount(table.label[np.concatenate(own)], minlength=table.label.size)
+                 for own in steps]  # fmt: skip
+        meetings = [sum(int((table.kind[one] != _COMP).sum()) for one in own) for own in steps]
+        like = np.array([layout.new_rank(rank, 0) for rank in like_rank.tolist()])
+        parts = on_more_ranks(parts, nearly_alike(names, meetings), like, is_copy, random)
+    return on_course(draw_durations(token, noise, known, random), token, usual, parts)
 
 
 def _check(wishes: JobWishes) -> None:
