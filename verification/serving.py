@@ -230,20 +230,61 @@ def left_out(row: dict[str, str], several: set[tuple[str, ...]]) -> str:
     return ""
 
 
-def budget_of(row: dict[str, str], places: int) -> int:
-    """Give the tokens of a step that the benchmark's script states for an engine.
+def engine_of(row: dict[str, str], launch_us: dict[str, float]) -> dict[str, float]:
+    """Give the settings of an engine that the benchmark's script states.
 
     InferenceX (SemiAnalysis), benchmarks/70b_fp8_h200*.sh and dsr1_fp8_h200*.sh: vLLM has
     max-num-batched-tokens, SGLang chunked-prefill-size. TensorRT-LLM has max_num_tokens, which
-    for DeepSeek is one prompt and a token of each other request.
+    for DeepSeek is one prompt and a token of each other request, for each group of ranks. There
+    prompts wait: with attention_dp_config until each group has one, for 60 steps; those of Llama
+    with short prompts and answers on fewer than 8 GPUs, with batch_wait_timeout_iters, for 20.
     """
+    tp, dp, _ = degrees(row)
     if row["backend"] == "vllm":
-        return 8192
+        return {"budget": 8192}
     if row["backend"] == "sglang":
-        return 32768
+        return {"budget": 32768, "launch_us": launch_us["sglang"]}
     if MODELS[row["model_path"]].startswith("llama"):
-        return 16384
-    return (places + int(row["isl"]) + 64 + 63) // 64 * 64
+        is_short = row["isl"] == row["osl"] == "1024" and tp < 8
+        return {"budget": 16384, **({"wait_steps": 20, "wait_share": 0.9} if is_short else {})}
+    budget = dp * ((places_of(row) + int(row["isl"]) + 64 + 63) // 64 * 64)
+    waits = {"wait_steps": 60, "wait_share": dp * 0.9 * int(row["isl"]) / budget}
+    return {"budget": budget, "launch_us": launch_us["trtllm"], **(waits if dp > 1 else {})}
+
+
+# What the host takes to launch a layer, where nobody compiles the model: layers of models with
+# experts whose points are left out. GLM-5 has the layers of DeepSeek V3 with sparse attention.
+LAUNCHED = {
+    ("sglang", "zhipuai/GLM-5"): 78, ("sglang", "Qwen/Qwen3.5-397B-A17B"): 60,
+    ("trtllm", "deepseek-ai/DeepSeek-R1"): 61,
+}  # fmt: skip
+
+
+def launch_times(rows: list[dict[str, str]], several: set[tuple[str, ...]]) -> dict[str, float]:
+    """Give the us in which engines launch a layer: of points that are left out, and short.
+
+    With few requests and 1,024 tokens a prompt takes as long as the host needs to launch it, and
+    waits for about one step.
+    """
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        layers = LAUNCHED.get((row["backend"], row["model_path"]))
+        rule = left_out(row, several)
+        if not layers or row["isl"] != "1024" or row["mode"] != "agg" or not rule:
+            continue
+        if 0 < places_of(row) <= 16:
+            waited = float(row["silicon_ttft_ms"]) - float(row["silicon_tpot_ms"])
+            found.setdefault(row["backend"], []).append(1e3 * waited / layers)
+    for backend, values in sorted(found.items()):
+        print(f"  {backend}: a layer of a prompt is launched in {np.median(values) / 1e3:.2f} ms "
+              f"({len(values)} points that are left out: {min(values) / 1e3:.1f} to "
+              f"{max(values) / 1e3:.1f})")  # fmt: skip
+    return {backend: float(np.median(values)) for backend, values in found.items()}
+
+
+def places_of(row: dict[str, str]) -> int:
+    """Give the requests that are always under way; 0 if nobody states them."""
+    return int(row["silicon_data_source"].partition("silicon_concurrency=")[2].split(";")[0] or 0)
 
 
 def silicon(checks: Checks) -> None:
@@ -257,13 +298,14 @@ def silicon(checks: Checks) -> None:
         rows = list(csv.DictReader(file))
     rules: Counter[str] = Counter()
     several = counts_devices(rows)
+    launch_us = launch_times(rows, several)
     off: dict[tuple[str, str], list[tuple[float, float]]] = {}
     distinct: dict[tuple[str, ...], tuple[float, float]] = {}
     for row in rows:
         rule = left_out(row, several)
         if not rule:
             try:
-                errors_of = point(row)
+                errors_of = point(row, launch_us)
             except nadi.NadiError as error:
                 rule = f"refused: {str(error).partition(':')[0]}"
         if rule:
@@ -279,27 +321,26 @@ def silicon(checks: Checks) -> None:
         print(f"  {len(pairs):5} {model} {backend}: median of TTFT {100 * np.median(ttft):+.0f} %, "
               f"absolute {100 * np.median(np.abs(ttft)):.0f} %; of TPOT "
               f"{100 * np.median(tpot):+.0f} %, {100 * np.median(np.abs(tpot)):.0f} %")  # fmt: skip
-    rows_off = np.median(np.abs([pair for pairs in off.values() for pair in pairs]), axis=0)
-    print(f"  {sum(map(len, off.values()))} points, some of one measurement, with equal digits: "
-          f"{100 * rows_off[0]:.1f} % of TTFT, {100 * rows_off[1]:.1f} % of TPOT")  # fmt: skip
-    every = np.abs(list(distinct.values()))
+    every = np.abs([pair for pairs in off.values() for pair in pairs])
     for name, column in zip(("ttft", "tpot"), every.T, strict=True):
-        checks.add(f"{len(every)} measurements: median error of {name} under "
-                   f"{100 * NEAR[name]:.0f} %", float(np.median(column)) < NEAR[name],
+        checks.add(f"{len(every)} points: median error of {name} under {100 * NEAR[name]:.0f} %",
+                   float(np.median(column)) < NEAR[name],
                    f"{100 * np.median(column):.1f} %")  # fmt: skip
+    once = 100 * np.median(np.abs(list(distinct.values())), axis=0)
+    print(f"  {len(distinct)} measurements, as some points are one, with equal digits: "
+          f"{once[0]:.1f} % of TTFT, {once[1]:.1f} % of TPOT")  # fmt: skip
 
 
-def point(row: dict[str, str]) -> tuple[float, float]:
+def point(row: dict[str, str], launch_us: dict[str, float]) -> tuple[float, float]:
     """Serve a point; give the errors of time to first token and per token, as shares."""
-    places = int(row["silicon_data_source"].partition("silicon_concurrency=")[2].split(";")[0])
+    places = places_of(row)
     tp, dp, ep = degrees(row)
     is_small = row["precision"] == "fp8"
     found = nadi.serve(
         MODELS[row["model_path"]], SYSTEMS[row["system"]], concurrency=places,
         input=round(0.9 * int(row["isl"])), output=round(0.9 * int(row["osl"])), spread=0.064,
         number=10 * places, tp=tp, attention_dp=dp,
-        ep=ep if dp > 1 else 1, budget=budget_of(row, places),
-        sequences=places,
+        ep=ep if dp > 1 else 1, sequences=places, **engine_of(row, launch_us),
         dtype="float8_e4m3fn" if is_small else "bfloat16", reserved=4e9, prefix_caching=False,
         kv_dtype="float8_e4m3fn" if is_small else "",
     )  # fmt: skip

@@ -120,6 +120,7 @@ FURTHER_COMMANDS: dict[str, Command] = {
         ("serve @model.json @system.toml --requests @requests.jsonl --blocks 400",
          "serve @model.json @large.toml --rate 5 --number 20 --input 20 --output 4 --tp 2",
          "serve @model.json @large.toml --rate 5 --prefill-replicas 1 --prefill-tp 2",
+         "serve @model.json @large.toml --rate 5 --wait-steps 3 --wait-share 0.5 --launch-time 1ms",
          "serve @model.json @large.toml --rate 5 --replicas 2 --tier a=1GB@1GB/s --sweep sharing=1",
          "serve gpt3-125m dgx-h100 --concurrency 3 --number 9 --input 20 --measured @profile",
          "serve gpt3-125m dgx-h100 --concurrency 3 --measured @steps.json --weight-bits 4"),

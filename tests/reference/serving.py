@@ -128,7 +128,7 @@ class Instance:
         self.loading: list[Request] = []
         self.flights: list[Flight] = []
         self.wake, self.sleeps, self.free_at = FAR, True, 0
-        self.launched = self.landed = self.load = self.steps = self.beside = 0
+        self.launched = self.landed = self.load = self.steps = self.beside = self.waited = 0
 
     def wanted(self, request: Request) -> int:
         return 1 if self.only_reads else request.output
@@ -249,12 +249,26 @@ class Instance:
                 self.loading.remove(request)
                 self.run(request)
                 self.compute(request, min(request.known - request.computed, self.left), now)
+        if self.waits_for_more():
+            return
         while self.waiting and self.left > 0:
             if max(len(self.running), len(self.loading)) >= self.rules.sequences:
                 break
             if not self.has_room(self.waiting[0], now):
                 break
             self.waiting.pop(0)
+
+    def waits_for_more(self) -> bool:
+        rules = self.rules
+        is_free = self.decodes and len(self.running) < rules.sequences
+        if not (rules.wait_steps and self.waiting and is_free):
+            return False
+        tokens = rules.budget - self.left + sum(request.known for request in self.waiting)
+        if tokens < rules.wait_tokens and self.waited < rules.wait_steps:
+            self.waited += 1
+            return True
+        self.waited = 0
+        return False
 
     def run(self, request: Request) -> None:
         self.running.append(request)
@@ -315,7 +329,7 @@ class Instance:
         if self.decodes:
             beside = attention(times, *chunk, self.decodes, mean)
             took += beside - (attention(times, *chunk, 0, 0) if self.chunks else 0)
-        host = self.rules.host
+        host = self.rules.host + (self.rules.launch if self.chunks else 0)
         took = max(took, host) if self.rules.overlaps else took + host
         took = max(1, round(took))
         start = max(now, self.free_at)

@@ -94,6 +94,9 @@ def drawn_rules(random: np.random.Generator, requests: Requests, block: int) -> 
         routing=ROUTING[random.integers(3)], host=int(random.integers(0, 30)), drafts=drafts,
         acceptance=float(random.random()), moved_ns=float(random.integers(0, 30)), tiers=tiers,
         moved_link=int(random.integers(2)), prefill=reads, seed=int(random.integers(100)),
+        launch=int(random.integers(0, 60)),
+        wait_steps=int(random.integers(1, 9)) if random.random() < 0.3 else 0,
+        wait_tokens=int(random.integers(1, 80)),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from nadi.serving import (
     SERVING,
     CacheTier,
     EngineRules,
+    Requests,
     measures,
     profiled_times,
     read_requests,
@@ -157,7 +158,10 @@ def test_what_a_server_reads_says_where_it_is_wrong(tmp_path: Path) -> None:
      ({"rate": 1, "blocks": 3}, "has room for 48"), ({"rate": 1, "link": 5e9}, "only read"),
      ({"rate": 1, "tiers": ("a=1GB@1GB/s:x",)}, "no number"),
      ({"rate": 1, "prefill_replicas": 1, "prefill_ep": 2}, "prefill_replicas=1: ep"),
-     ({"rate": 1, "prefill_replicas": 1, "prefill_tp": 2, "measured": "a"}, "of one kind")],
+     ({"rate": 1, "prefill_replicas": 1, "prefill_tp": 2, "measured": "a"}, "of one kind"),
+     ({"rate": 1, "wait_steps": 2}, "wait_share, too"),
+     ({"rate": 1, "wait_share": 0.5}, "for some"),
+     ({"rate": 1, "wait_steps": 2, "wait_share": 0.5, "prefill_replicas": 1}, "others generate")],
 )  # fmt: skip
 def test_what_cannot_be_served_is_refused(setup: dict[str, Any], what: str) -> None:
     given_setup = dict(setup)
@@ -352,3 +356,35 @@ def test_ranks_add_up_what_experts_of_a_token_gave_together(name: str, own: int)
     whole = (2 * model.layers + 1) * tokens * model.hidden * 2
     assert found[0] == pytest.approx(whole * 2 * 3 / 4 / 450e9)
     assert model.layer_kinds.count(model.layer_kinds[0]) == (own or model.layers)
+
+
+def test_the_host_launches_prompts_layer_by_layer() -> None:
+    """Prompts that the device reads sooner take the host's time, and generated tokens do not."""
+    setup: dict[str, Any] = {"concurrency": 1, "number": 1, "input": 1000, "output": 9, "tp": 8}
+    plain, launched, longer = (
+        measures(nadi.serve("llama3-70b", "hgx-h200", **(setup | more)).runs[0])
+        for more in ({}, {"launch_us": 2000.0}, {"launch_us": 2000.0, "input": 40_000})
+    )
+    assert plain["ttft"] < launched["ttft"] == 80 * 2e6
+    assert launched["tpot"] == plain["tpot"]
+    alone = measures(nadi.serve("llama3-70b", "hgx-h200", **(setup | {"input": 40_000})).runs[0])
+    # 20 chunks, of which the device takes longer for the last ones alone
+    assert max(alone["ttft"], 20 * 80 * 2e6) <= longer["ttft"] < alone["ttft"] + 20 * 80 * 2e6
+
+
+@pytest.mark.parametrize(("wait", "share", "late"), [(0, 0.0, 0), (20, 0.9, 20), (20, 0.4, 0)])
+def test_prompts_wait_for_more_of_them(wait: int, share: float, late: int) -> None:
+    """A prompt of half the budget comes while another request generates, in steps of 1 ms."""
+    rules = EngineRules(
+        100, 8, 4, 400, overlaps=False, wait_steps=wait, wait_tokens=round(100 * share)
+    )
+    arrival = np.array([0, 10_500_000])
+    requests = Requests.of(arrival, np.array([50, 50]), np.array([60, 4]))
+    one = _flat(0.0)
+    times = one._replace(dense=np.full(2, 1e6), attention=one.attention * 0, heads=np.zeros(2))
+    run = serve_on_engines(requests, rules, [times] * 2)
+    assert (run.first - run.arrival).tolist() == [1_000_000, 1_500_000 + late * 1_000_000]
+    assert run.bound["prompts"] == late * 1_000_000
+    both = Requests.of(arrival[[0, 1, 1]], np.full(3, 50), np.array([60, 4, 4]))
+    run = serve_on_engines(both, rules, [times] * 2)  # two of them fill the step
+    assert (run.first - run.arrival)[1:].max() <= 2_500_000

@@ -31,6 +31,7 @@ _OPTIONS = {
     "capacities": "--capacity",
     "tiers": "--tier",
     "host_us": "--host-time",
+    "launch_us": "--launch-time",
     "ttft_ms": "--ttft",
     "tpot_ms": "--tpot",
     "e2e_ms": "--e2e",

@@ -121,6 +121,18 @@ _Routing = Annotated[
                       help="Who takes a request: turns, least (requests) or session."),
 ]  # fmt: skip
 _Host = Annotated[str, typer.Option("--host-time", metavar="TIME", help="Of the host, a step.")]
+_Launch = Annotated[
+    str, typer.Option("--launch-time", metavar="TIME",
+                      help="Of the host, to launch a layer of a step that reads prompts."),
+]  # fmt: skip
+_WaitSteps = Annotated[
+    int, typer.Option("--wait-steps", metavar="N", show_default=False,
+                      help="Steps for which prompts wait for more of them at most."),
+]  # fmt: skip
+_WaitShare = Annotated[
+    float, typer.Option("--wait-share", metavar="X", show_default=False,
+                        help="Share of the budget from which they do not wait."),
+]  # fmt: skip
 _Drafts = Annotated[int, axis("--drafts", "Tokens that a step guesses for each request.")]
 _Acceptance = Annotated[
     float, typer.Option("--acceptance", metavar="X", help="Chance that a guess is right.")
@@ -189,7 +201,9 @@ def command(
     block: _Block = 16, blocks: _Blocks = 0, memory_share: _Share = 0.9,
     reserved: _Reserved = "1.25GB", prefix_caching: _Caching = True,
     overlap: _Overlap = True, routing: _Routing = "turns",
-    host_time: _Host = "0us", drafts: _Drafts = 0, acceptance: _Acceptance = 0.0,
+    host_time: _Host = "0us", launch_time: _Launch = "0us",
+    wait_steps: _WaitSteps = 0, wait_share: _WaitShare = 0.0, drafts: _Drafts = 0,
+    acceptance: _Acceptance = 0.0,
     measured: _Measured = None, tier: _Tier = None, link: _Link = "",
     ttft: _Ttft = "", tpot: _Tpot = "", e2e: _E2e = "", seeds: _Seeds = 1,
     sweep: _Sweep = None, search: _Search = 0, chart: _File = None, overwrite: Overwrite = False,
@@ -211,6 +225,8 @@ def command(
         "sequences": sequences, "block": block, "blocks": blocks, "memory_share": memory_share,
         "reserved": _bytes("reserved", reserved), "prefix_caching": prefix_caching,
         "overlap": overlap, "routing": routing, "host_us": _ns("host_time", host_time) / 1e3,
+        "launch_us": _ns("launch_time", launch_time) / 1e3, "wait_steps": wait_steps,
+        "wait_share": wait_share,
         "drafts": drafts, "acceptance": acceptance, "measured": str(measured or ""),
         "tiers": tuple(tier or ()), "link": _rate(link), "ttft_ms": _ns("ttft", ttft) / 1e6,
         "tpot_ms": _ns("tpot", tpot) / 1e6, "e2e_ms": _ns("e2e", e2e) / 1e6, "seeds": seeds,
@@ -218,16 +234,8 @@ def command(
     with show_progress(announce=False) as progress:
         progress("starting")
         if sweep or search:
-            _compare(
-                model,
-                system,
-                values,
-                sweep or [],
-                search,
-                chart,
-                overwrite=overwrite,
-                as_json=as_json,
-            )
+            _compare(model, system, values, sweep or [], search, chart, overwrite=overwrite,
+                     as_json=as_json)  # fmt: skip
             return
         from nadi.serving.result import SERVING
         from nadi.serving.served import serve

@@ -13,7 +13,7 @@ import numpy as np
 from nadi.kernels.columns import Columns, column
 
 FAR = 1 << 62  # a time that never comes
-REASONS = 5  # why no more requests were admitted in a step: the spans of INSTANCE.bound
+REASONS = 6  # why no more requests were admitted in a step: the spans of INSTANCE.bound
 
 
 class SETTING(Columns, of="settings"):
@@ -28,7 +28,10 @@ class SETTING(Columns, of="settings"):
     prefills = column("how many of them, from the first, only read prompts; 0: each does all")
     routing = column("who takes a request: 0 in turn, 1 who has the fewest, 2 by its session")
     host = column("of the host's part of a step", "ns")
-    hidden = column("flag: it goes along with the device's part")
+    launch = column("of the host to launch a step that reads prompts, beyond that", "ns")
+    hidden = column("flag: the host's part goes along with the device's")
+    wait_steps = column("steps for which prompts wait for more of them at most")
+    wait_tokens = column("tokens of a step from which they do not wait")
     drafts = column("tokens that a step of a request guesses")
     accepted = column("chance that a guess is right, in 2**53")
     seed = column("of these guesses")
@@ -93,6 +96,7 @@ class INSTANCE(Columns, of="instances"):
     landed = column("number of the last step that ended")
     free_at = column("when the first stage is free", "ns")
     sleeps = column("flag: nothing is under way")
+    waited = column("steps for which prompts have waited for more of them")
     load = column("requests that are here")
     steps = column("how many there were")
     busy = column("time of all steps", "ns")
@@ -108,7 +112,7 @@ class INSTANCE(Columns, of="instances"):
     lost_tokens = column("whose keys and values were given up")
     put_out = column("how often a request was")
     bound = column("time of steps by why no more requests were in them: none waited, tokens of a "
-                   "step, requests, blocks, loads", "ns", span=REASONS)  # fmt: skip
+                   "step, requests, blocks, loads, few prompts", "ns", span=REASONS)  # fmt: skip
     in_system = column("sum over time of the requests that are here", "ns")
     seen = column("until when it was summed up", "ns")
     most_blocks = column("used at once")

@@ -28,8 +28,9 @@ from nadi.serving.step_times import StepTimes
 from nadi.trace.arrays import Floats, Ints
 
 ROUTING = ("turns", "least", "session")
-BOUND_BY = ("arrivals", "tokens", "sequences", "blocks", "loads")
-"""Why no more requests were in a step: none waited, it was full, memory was, or loads were slow."""
+BOUND_BY = ("arrivals", "tokens", "sequences", "blocks", "loads", "prompts")
+"""Why no more requests were in a step: none waited, it was full, memory was, loads were slow, or
+prompts waited for more of them."""
 
 
 class CacheTier(NamedTuple):
@@ -117,8 +118,11 @@ class EngineRules(NamedTuple):
         Of a pipeline.
     routing
         Of ``turns``, ``least`` (requests) and ``session``.
-    host
-        ns of the host's part of a step.
+    host, launch
+        ns of the host's part of a step, and what it takes longer to launch one that reads prompts.
+    wait_steps, wait_tokens
+        Steps for which prompts wait at most for more of them, while others generate; and tokens of
+        a step from which they do not.
     drafts, acceptance
         Tokens that a step guesses for each request, and the chance that a guess is right.
     moved_ns, moved_link
@@ -150,6 +154,9 @@ class EngineRules(NamedTuple):
     tiers: tuple[CacheTier, ...] = ()
     prefill: InstanceKind | None = None
     seed: int = 0
+    launch: int = 0
+    wait_steps: int = 0
+    wait_tokens: int = 0
 
     @property
     def kinds(self) -> tuple[InstanceKind, InstanceKind]:
@@ -309,8 +316,8 @@ def _by_instance(rules: EngineRules, of_kinds: Sequence[int]) -> Ints:
 
 def _settings(rules: EngineRules, links: int) -> Ints:
     settings = np.zeros(len(SETTING), dtype=np.int64)
-    for name in ("budget", "sequences", "block", "instances", "prefills", "host",
-                 "drafts", "seed", "reserves", "reuses"):  # fmt: skip
+    for name in ("budget", "sequences", "block", "instances", "prefills", "host", "launch",
+                 "wait_steps", "wait_tokens", "drafts", "seed", "reserves", "reuses"):  # fmt: skip
         settings[getattr(SETTING, name)] = getattr(rules, name)
     settings[SETTING.links] = links
     settings[SETTING.routing] = ROUTING.index(rules.routing)

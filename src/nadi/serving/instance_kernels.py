@@ -321,6 +321,8 @@ def step_ns(engines: Engines, instance: int, role: int) -> int:
             beside = _attention(engines, role, 0.0, 0.0, float(decodes), context)
     on_device = dense + heads + alone + beside
     host = float(engines.settings[SETTING.host])
+    if num_chunks:
+        host += engines.settings[SETTING.launch]
     waits = max(0.0, host - on_device) if engines.settings[SETTING.hidden] else host
     row[INSTANCE.dense] += np.int64(dense)
     row[INSTANCE.heads] += np.int64(heads)

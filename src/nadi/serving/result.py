@@ -36,7 +36,7 @@ _SHARE = number(lambda share: f"{100 * share:.1f} %", "")
 _WHY = {
     "arrivals": "no request waited", "tokens": "the step had all tokens of its budget",
     "sequences": "as many requests ran as may", "blocks": "keys and values had no room",
-    "loads": "keys and values were loaded",
+    "loads": "keys and values were loaded", "prompts": "prompts waited for more of them",
 }  # fmt: skip
 _SPENT = {
     "dense": "weights and all that goes by tokens", "prefill": "attention of prompts",
@@ -108,6 +108,8 @@ def _spent(found: Serving) -> Iterator[dict[str, Any]]:
 
 def _bound(found: Serving) -> Iterator[dict[str, Any]]:
     for name, title in _WHY.items():
+        if name == "prompts" and not found.setup.wait_steps:
+            continue
         yield {"why": name, "title": title, "time_ns": sum(run.bound[name] for run in found.runs)}
 
 

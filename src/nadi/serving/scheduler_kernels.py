@@ -38,7 +38,7 @@ from nadi.serving.instance_kernels import (
 )
 
 _WAITING, _RUNNING, _LOADING, _PUT_OUT = range(4)
-_NONE, _BUDGET, _SEQUENCES, _BLOCKS, _LOADS = range(5)
+_NONE, _BUDGET, _SEQUENCES, _BLOCKS, _LOADS, _FEW = range(6)
 
 
 @inner
@@ -330,6 +330,29 @@ def _admit_waiting(engines: Engines, i: int, now: int) -> int:
 
 
 @called
+def _waits_for_more(engines: Engines, i: int) -> bool:
+    """Tell whether prompts wait until a step with more of them is worth it; count such steps."""
+    settings, here, batch = engines.settings, engines.instances[i], engines.batch
+    if settings[SETTING.wait_steps] == 0 or here[INSTANCE.waiting] == 0:
+        return False
+    # without requests that generate, no step would be made
+    if batch[BATCH.decodes] == 0 or here[INSTANCE.running] >= settings[SETTING.sequences]:
+        return False
+    tokens, request = settings[SETTING.budget] - batch[BATCH.left], here[INSTANCE.head]
+    while request >= 0 and tokens < settings[SETTING.wait_tokens]:
+        tokens += engines.requests[request, REQUEST.known]
+        request = engines.requests[request, REQUEST.next]
+    here[INSTANCE.waited] += 1
+    if (
+        tokens < settings[SETTING.wait_tokens]
+        and here[INSTANCE.waited] <= settings[SETTING.wait_steps]
+    ):
+        return True
+    here[INSTANCE.waited] = 0
+    return False
+
+
+@called
 def _land(engines: Engines, i: int) -> None:
     """End the oldest step under way: its requests have their tokens, and some are done."""
     here = engines.instances[i]
@@ -409,7 +432,10 @@ def _look(engines: Engines, i: int) -> None:
             batch[BATCH.reason] = _BLOCKS
         else:
             _admit_loaded(engines, i, now)
-            batch[BATCH.reason] = _admit_waiting(engines, i, now)
+            if _waits_for_more(engines, i):
+                batch[BATCH.reason] = _FEW
+            else:
+                batch[BATCH.reason] = _admit_waiting(engines, i, now)
     is_made = batch[BATCH.left] < settings[SETTING.budget]
     if is_made:
         _launch(engines, i, now)

@@ -81,7 +81,7 @@ def serve_setup(
     seeds = range(1 if setup.requests else setup.seeds)
     runs = tuple(
         serve_on_engines(
-            _requests(setup, seed), _rules(setup, basis, seed),
+            _requests(setup, seed), _rules(model, setup, basis, seed),
             [basis.reading.times, basis.instance.times],
         ) for seed in seeds
     )  # fmt: skip
@@ -110,13 +110,15 @@ def _requests(setup: ServerSetup, seed: int) -> Requests:
     return drawn_requests(setup, seed)
 
 
-def _rules(setup: ServerSetup, basis: ServerBasis, seed: int) -> EngineRules:
+def _rules(model: LanguageModel, setup: ServerSetup, basis: ServerBasis, seed: int) -> EngineRules:
     reading, others = basis.kinds
     return EngineRules(
         setup.budget, setup.sequences, setup.block, others.blocks, setup.overlap, setup.reserve,
         setup.prefix_caching, setup.instances, setup.prefill_replicas, others.stages,
         setup.routing, round(setup.host_us * 1e3), setup.drafts, setup.acceptance,
         others.moved_ns, basis.moved_link, others.tiers, reading, seed,
+        round(setup.launch_us * 1e3 * model.layers), setup.wait_steps,
+        math.ceil(setup.wait_share * setup.budget),
     )  # fmt: skip
 
 

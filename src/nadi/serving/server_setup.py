@@ -68,8 +68,13 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         to the sizes of CUDA graphs.
     routing
         Who takes a request: ``turns``, ``least`` (requests) or ``session``.
-    host_us
-        Of the host's part of a step.
+    host_us, launch_us
+        Of the host's part of a step; what it takes for each layer to launch a step that reads
+        prompts, of which there is no CUDA graph.
+    wait_steps, wait_share
+        Steps for which prompts wait at most for more of them, while other requests generate, and
+        the share of the budget from which they do not wait (batch_wait_timeout_iters and
+        batch_wait_max_tokens_ratio of TensorRT-LLM).
     drafts, acceptance
         Tokens that a step guesses for each request (speculative decoding), and the chance that a
         guess is right. A step of the drafting model is a part of ``host_us``.
@@ -124,7 +129,10 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     prefix_caching: bool = True
     graphs: bool = True
     routing: Literal["turns", "least", "session"] = "turns"
-    host_us: _Positive = 0.0
+    host_us: Annotated[float, Meta(ge=0, le=1e8)] = 0.0  # or the end of a run may be beyond 64 bits
+    launch_us: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    wait_steps: _Whole = 0
+    wait_share: _Share = 0.0
     drafts: Annotated[int, Meta(ge=0, le=64)] = 0
     acceptance: _Share = 0.0
     measured: str = ""
@@ -157,6 +165,19 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise UsageError(
                 Parameter("drafts", self.drafts), "without a chance that guesses are right",
                 ["give ", Parameter("acceptance"), ", such as 0.7"],
+            )  # fmt: skip
+        given, lacks = ("wait_steps", "wait_share")[:: 1 if self.wait_steps else -1]
+        if getattr(self, given) and not getattr(self, lacks):
+            raise UsageError(
+                Parameter(given, getattr(self, given)),
+                "prompts wait until a step has enough tokens, and for some steps at most",
+                ["give ", Parameter(lacks), ", too"],
+            )  # fmt: skip
+        if self.wait_steps and self.prefill_replicas:
+            raise UsageError(
+                Parameter("wait_steps", self.wait_steps),
+                "prompts wait while others generate, and instances that read prompts do not",
+                ["leave it, or ", Parameter("prefill_replicas"), ", away"],
             )  # fmt: skip
         for name in ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "link"):
             own = getattr(self, name)
