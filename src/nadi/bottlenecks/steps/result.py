@@ -242,6 +242,21 @@ def verdict_in_words(run: Run) -> list[str]:
     """Say what bounds the window, in sentences; the first is the verdict itself."""
     verdict = run.verdict
     window = "the whole trace" if run.window.name == WHOLE else run.window.name
+    others = [_others(verdict, window)] if verdict.is_by_others else []
+    return [*others, *_bound_in_words(run, window)]
+
+
+def _others(verdict: Verdict, window: str) -> str:
+    return (
+        f"Other threads bound {window}: they have the processors for "
+        f"{_share(verdict.not_run_ns, verdict)} of the time, while the thread of the steps is "
+        "ready to run; record where nothing else runs."
+    )
+
+
+def _bound_in_words(run: Run, window: str) -> list[str]:
+    """Say what bounds the window of what the program does."""
+    verdict = run.verdict
     end = run.window.end(run.graph.time)
     remedies = remedies_of(run.job.traces[0])
     if verdict.bound_by == "unexplained":
