@@ -76,6 +76,8 @@ def test_steps_of_an_optimizer(place: Path) -> None:
     assert about["host_trace"] == "of later steps"
     lengths = [len(about[kind]) for kind in ("timed_ns", "observed_ns", "unrecorded_ns")]
     assert lengths == [3, 3, 6]
+    ready = [len(about[kind]) for kind in ("ready_ns", "unrecorded_ready_ns")]
+    assert ready == ([3, 6] if Path("/proc/self/schedstat").exists() else [0, 0])
 
 
 @pytest.mark.parametrize(("program", "steps_by"), [
@@ -87,6 +89,10 @@ def test_steps_of_an_optimizer(place: Path) -> None:
      "outermost calls of modules"),
     ("p = profiler.profile()\nfor n in range(14):\n    o.step()\n    p.step()",
      "profiler.step() of the program"),
+    ("other = type(o)()\nfor n in range(42):\n    o.step()\n    if n % 3 == 2: other.step()",
+     "steps of the optimizer that steps once in several steps of the first"),
+    ("other = type(o)()\nfor n in range(14):\n    o.step()\n    other.step()",
+     "steps of its first optimizer"),
     (MODEL + "for n in range(14):\n    with torch.no_grad(): model()\n" + STEP,
      "steps of its first optimizer"),
 ])  # fmt: skip

@@ -51,10 +51,13 @@ def spans(first: int, gap: int) -> list[Span]:
     return found
 
 
-def samples(*stack: Called, runs: bool, gap: int = 10 * MS) -> list[Sample]:
-    """Sample the gaps of spans that begin at 0 every millisecond."""
+def samples(*stack: Called, runs: float, gap: int = 10 * MS, sampling: float = 0) -> list[Sample]:
+    """Sample the gaps of spans that begin at 0 every millisecond.
+
+    The thread and the sampler run for shares of the time.
+    """
     return [
-        Sample(begin + at + MS // 2, 1, stack, (begin + at) * runs)
+        Sample(begin + at + MS // 2, 1, stack, *(int((begin + at) * x) for x in (runs, sampling)))
         for begin in (MS, gap + 3 * MS)
         for at in range(0, gap, MS)
     ]
@@ -72,6 +75,18 @@ def test_functions_of_a_place(
 ) -> None:
     found = name_gaps(samples(*stack, runs=runs), spans(0, 10 * MS))
     assert found == ({("aten::a", "aten::b"): names} if names else {})
+
+
+@pytest.mark.parametrize(
+    ("runs", "sampling", "waits"),
+    [(0.4, 0, True), (0.4, 0.3, False), (0.0, 0.9, True), (1.0, 0.9, False)],
+)
+def test_a_thread_does_not_sleep_while_the_sampler_has_its_turn(
+    runs: float, sampling: float, *, waits: bool
+) -> None:
+    found = name_gaps(samples(MAIN, STEP, runs=runs, sampling=sampling), spans(0, 10 * MS))
+    name = "wait in train.py(7): step" if waits else "train.py(7): step"
+    assert found == {("aten::a", "aten::b"): [name]}
 
 
 def test_a_function_that_calls_many_is_named_alone() -> None:

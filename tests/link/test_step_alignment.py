@@ -74,6 +74,6 @@ def test_another_process_is_refused(tmp_path: Path) -> None:
 def test_lengths_of_steps_are_read_and_kept(tmp_path: Path) -> None:
     trace = two(tmp_path, ["a"], ["a"])
     assert trace.step_lengths is not None
-    assert trace.step_lengths.cost == 9 / 7.5 - 1
+    assert trace.step_lengths.cost == 1.5 / 7.5
     nadi.write(trace, tmp_path / "kept.nadi")
     assert nadi.read(tmp_path / "kept.nadi").step_lengths == trace.step_lengths

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nadi.cli import main
+from nadi.trace.trace import StepLengths
 from tests.conftest import PairWriter
 
 
@@ -25,6 +27,16 @@ def test_a_high_cost_is_told_with_analyses_and_predictions(
         assert main(command) == 0
         told = "recording made steps 25 % longer" in capsys.readouterr().out.replace("\n", " ")
         assert told == is_told
+
+
+def test_the_cost_of_recording_is_not_that_of_a_busy_machine() -> None:
+    lengths = StepLengths((300, 100, 400), (), (110, 90, 100, 500), ready_ns=(180, 0, 290))
+    assert lengths.cost == pytest.approx(300 / 105 - 1)  # of the others nothing is known
+    known = replace(lengths, unrecorded_ready_ns=(10, 0, 0, 390))
+    assert (known.longer_ns, known.cost) == (10.0, pytest.approx(0.1))
+    always = replace(known, unrecorded_ready_ns=known.unrecorded_ns)
+    assert always.cost == lengths.cost
+    assert StepLengths().cost is None
 
 
 @pytest.mark.parametrize(("ready", "is_told"), [([30, 4], True), ([30, 0], False), ([], False)])

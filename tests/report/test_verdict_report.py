@@ -169,6 +169,33 @@ def test_what_follows_is_named_where_most_lies_in_steps_themselves(
     )
 
 
+def test_what_follows_is_named_where_most_lies_in_no_range(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(20):
+        pair.op("aten::b" if number % 2 else "aten::a", 1_000 * number, 200 + number % 3)
+    lines = first_lines(capsys, pair.write()[1])
+    assert "; most before aten::b (" in lines[0]
+    assert "no operator" not in lines[0]
+
+
+@pytest.mark.parametrize(("ready", "is_first"), [([600, 50], True), ([500, 0], False)])
+def test_other_threads_bound_steps_whose_thread_is_ready_for_most_of_them(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str], ready: list[int], *, is_first: bool
+) -> None:
+    pair.device_keys["nadi"] = {"timed_ns": [500, 500], "ready_ns": ready}
+    for step in range(2):
+        pair.event(f"ProfilerStep#{step + 1}", 100 * step, 100, "user_annotation")
+        pair.op("aten::mm", 100 * step + 10, 80)
+    first, second, *_ = first_lines(capsys, pair.write()[1])
+    others = (
+        "Other threads bound steps 1 to 2: they have the processors for 65.0 % of the time, while "
+        "the thread of the steps is ready to run; record where nothing else runs."
+    )
+    assert (first == others) == is_first
+    assert (second if is_first else first).startswith("The host bounds steps 1 to 2: 100.0 %")
+
+
 def test_what_another_thread_does_meanwhile(
     pair: PairWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,8 @@ from nadi.graph.unexplained_edges import long_gaps, unknown_waits
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 
+MOST_OF_STEPS = 0.5
+"""Where other threads have the processors for more of the steps, they bound them."""
 CAUSES = (
     "device busy with work begun before the recording",
     "thread not scheduled",
@@ -115,8 +117,19 @@ def _not_run_ns(graph: EventGraph) -> int:
 
     As the recorder of each rank counted it; of the rank with the least, as a path is of any.
     """
+    if least_contention(graph) <= MOST_OF_STEPS:
+        return 0
     lengths = [trace.step_lengths for trace in graph.job.traces]
-    return min(sum(one.ready_ns) if one and one.contention > 0.5 else 0 for one in lengths)
+    return min(sum(one.ready_ns) for one in lengths if one is not None)
+
+
+def least_contention(graph: EventGraph) -> float:
+    """Return for how much of its steps a rank was ready while others ran, of that with the least.
+
+    As recorders counted it; 0 if one says nothing.
+    """
+    lengths = [trace.step_lengths for trace in graph.job.traces]
+    return min(one.contention if one is not None else 0.0 for one in lengths)
 
 
 def _on_device(graph: EventGraph, vertices: Ints) -> Bools:

@@ -312,6 +312,10 @@ class Window:
         whole = bool(self.steps) and self.steps[0].is_marked and not self.after_earlier_work
         return len(self.steps) if whole else 0
 
+    def per_step(self, length_ns: int) -> int:
+        """Return a length of this window as the mean of its steps; as it is without whole steps."""
+        return round(length_ns / max(self.num_steps, 1))
+
     def start(self, time: Ints) -> int:
         """Return the start in ns, in a replay with these vertex times."""
         return int(time[self.first].min())

@@ -66,8 +66,8 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
         before = mark
     log.add(
         "link.nested-steps", "warning", num_wrong,
-        "steps are marked inside of an operation, in the hook of an optimizer",
-        "the operation is taken to end at the mark; record again to have the marks between steps",
+        "steps are marked inside of an operation, such as an optimizer's step or a range of the "
+        "program", "the operation is taken to end at the mark",
     )  # fmt: skip
     if (ends == end).all():
         return device

@@ -501,15 +501,40 @@ class StepLengths:
     unrecorded_ns: tuple[int, ...] = ()
     # whether the host trace is of other steps than the device trace, which followed
     host_is_later: bool = False
-    # for how much of each timed step its thread was ready while others ran; empty if unknown
+    # for how much of each timed step its thread was ready while others ran, and of each step
+    # without a recorder; empty if unknown
     ready_ns: tuple[int, ...] = ()
+    unrecorded_ready_ns: tuple[int, ...] = ()
+
+    @property
+    def longer_ns(self) -> float:
+        """By how much longer the timed steps took than those without a recorder; 0 if unknown."""
+        timed, unrecorded = self._medians()
+        return timed - unrecorded if unrecorded else 0.0
 
     @property
     def cost(self) -> float | None:
-        """By how much longer the timed steps took, as a share: of medians; None if unknown."""
-        if not self.timed_ns or not self.unrecorded_ns:
-            return None
-        return statistics.median(self.timed_ns) / statistics.median(self.unrecorded_ns) - 1
+        """By how much longer the timed steps took, as a share; None if unknown."""
+        return self.longer_ns / unrecorded if (unrecorded := self._medians()[1]) else None
+
+    def _medians(self) -> tuple[float, float]:
+        """Return the median of the timed steps and of those without a recorder; 0 if unknown.
+
+        Where the recorder knows for how long others had the processors in both, that is taken out:
+        otherwise the cost would be that of a busy machine.
+        """
+        lengths = self.timed_ns, self.unrecorded_ns
+        ready = self.ready_ns, self.unrecorded_ready_ns
+        if not all(lengths):
+            return 0.0, 0.0
+        if tuple(map(len, lengths)) == tuple(map(len, ready)):
+            alone = [
+                [max(took - waited, 0) for took, waited in zip(*both, strict=True)]
+                for both in zip(lengths, ready, strict=True)
+            ]
+            if (unrecorded := statistics.median(alone[1])) > 0:
+                return statistics.median(alone[0]), unrecorded
+        return statistics.median(self.timed_ns), statistics.median(self.unrecorded_ns)
 
     @property
     def contention(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import asin, hypot, inf, pi, sin, sqrt
-from statistics import NormalDist, median
+from statistics import NormalDist
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -20,7 +20,6 @@ from nadi.graph.overheads import unconfirmed_edges
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import MARK, Window, step_times, steps_of_operations
 from nadi.trace.arrays import Ints, text_codes
-from nadi.trace.trace import Trace
 
 FEWEST_STEPS = 3
 """A median of fewer values is their mean."""
@@ -84,7 +83,7 @@ def without_recording_costs(graph: EventGraph, steps: Sequence[Window]) -> Event
     in_step = np.append(steps_of_operations(graph, steps) >= 0, False)
     costs = np.zeros(graph.num_edges)
     for number, one in enumerate(graph.job.traces):
-        longer = _longer(one)
+        longer = one.step_lengths.longer_ns if one.step_lengths else 0.0
         mine = between & (trace[into] == number)
         begun = mine & in_step[into] & (ends[0] % 2 == 0)
         if longer > 0 and begun.any():
@@ -95,14 +94,6 @@ def without_recording_costs(graph: EventGraph, steps: Sequence[Window]) -> Event
     return graph.with_weights(
         graph.weight - np.minimum(np.rint(costs).astype(np.int64), graph.weight)
     )
-
-
-def _longer(trace: Trace) -> float:
-    """Return how much longer the recorded steps took than those without a recorder; ns."""
-    lengths = trace.step_lengths
-    if lengths is None or not lengths.timed_ns or not lengths.unrecorded_ns:
-        return 0.0
-    return median(lengths.timed_ns) - median(lengths.unrecorded_ns)
 
 
 LEVEL = 0.9

@@ -50,14 +50,16 @@ class TriedChange:
     about
         The operation or the class of kernels that it changes, in full; empty if it is not about
         one.
-    step_ns, gain_ns
-        The length of the window after the change, and how much shorter that is.
+    window_ns, step_ns, gain_ns
+        The length of the window after the change, that of a step of it, and how much shorter the
+        window is.
     interval
-        How sure both are.
+        How sure the length and the gain of the window are.
     """
 
     change: Change
     about: str
+    window_ns: int
     step_ns: int
     gain_ns: int
     interval: Interval
@@ -116,7 +118,9 @@ def best_changes(
 
 def _with_interval(answer: WhatIf, about: str) -> TriedChange:
     change = answer.changes[0]
-    return TriedChange(change, about, answer.step_ns, answer.gain_ns, answer.interval)
+    return TriedChange(
+        change, about, answer.window_ns, answer.step_ns, answer.gain_ns, answer.interval
+    )
 
 
 def _leading(

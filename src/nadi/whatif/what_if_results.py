@@ -40,7 +40,7 @@ class WhatIf:
         In order of application.
     window
         The analysed window.
-    measured_ns, step_ns
+    measured_ns, window_ns
         Its length as measured, and after the changes.
     replay
         When everything would happen; ``replay.graph`` is the changed graph.
@@ -50,18 +50,18 @@ class WhatIf:
     changes: tuple[Change, ...]
     window: Window
     measured_ns: int
-    step_ns: int
+    window_ns: int
     replay: Replay
 
     def __repr__(self) -> str:
-        return f"<WhatIf {'; '.join(map(str, self.changes))}: {self.step_ns} ns>"
+        return f"<WhatIf {'; '.join(map(str, self.changes))}: {self.window_ns} ns>"
 
     def _repr_html_(self) -> str:
         gain = f"{format_ns(self.gain_ns)} ({format_percent(self.gain_ns, self.measured_ns)})"
         interval = format_range(self.interval.low_ns, self.interval.high_ns)
         facts = {
             "measured": format_ns(self.measured_ns),
-            "predicted": f"{format_ns(self.step_ns)} (90 % interval: {interval})",
+            "predicted": f"{format_ns(self.window_ns)} (90 % interval: {interval})",
             "gain": gain,
         }
         changes = "; ".join(map(str, self.changes)) or "no change"
@@ -82,9 +82,14 @@ class WhatIf:
         return Figure([time_bars(title, ["measured", "predicted"], kinds, times)])
 
     @property
+    def step_ns(self) -> int:
+        """Length of a step after the changes: the mean of the window, or all of it without steps."""
+        return self.window.per_step(self.window_ns)
+
+    @property
     def gain_ns(self) -> int:
         """How much sooner the window ends; below 0 if it takes longer."""
-        return self.measured_ns - self.step_ns
+        return self.measured_ns - self.window_ns
 
     @cached_property
     def interval(self) -> Interval:
@@ -108,7 +113,7 @@ class WhatIf:
     def published_ns(self) -> int | None:
         """Length of the window if these are slowed as much as published at most; None without any.
 
-        :data:`nadi.graph.contention.PUBLISHED` says how much; ``step_ns`` takes them as not slowed.
+        :data:`nadi.graph.contention.PUBLISHED` says how much; ``window_ns`` takes them as not slowed.
         """
         if not self.unknown_ns:
             return None
@@ -226,9 +231,10 @@ def sweep(
 
 @dataclass(frozen=True)
 class Limit:
-    """An upper bound: the time of a window with one kind of cost removed."""
+    """An upper bound: the time of a window with one kind of cost removed, and of a step of it."""
 
     name: str
+    window_ns: int
     step_ns: int
 
 
@@ -253,9 +259,10 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
     }
     for name, change in ideals:
         if present[name]:
-            limits.append(Limit(name, what_if(graph, change, window=window).step_ns))
+            answer = what_if(graph, change, window=window)
+            limits.append(Limit(name, answer.window_ns, answer.step_ns))
     if (balanced := balanced_ranks(graph, window)) is not None:
-        limits.append(Limit("balanced ranks", balanced.step_ns))
+        limits.append(Limit("balanced ranks", balanced.window_ns, balanced.step_ns))
     return limits
 
 

@@ -21,7 +21,7 @@ def _described(asked: tuple[Reordering, int]) -> dict[str, Any]:
     return {
         "window": answer.window.name,
         "num_steps": answer.window.num_steps,
-        "measured_ns": found.step_ns,
+        "measured_ns": found.window_ns,
         "operations": found.num_units,
         "may_pass_another": found.num_free,
         "could_gain": found.num_hopeful,
@@ -32,6 +32,7 @@ def _described(asked: tuple[Reordering, int]) -> dict[str, Any]:
         "after_all": None
         if together is None
         else {
+            "window_ns": together.window_ns,
             "step_ns": together.step_ns,
             "gain_ns": together.gain_ns,
             "bound_by_kind": together.bound_by[0].replace(" ", "_"),
@@ -53,7 +54,7 @@ def _describe(one: Candidate, origin: int) -> dict[str, Any]:
         "legal_start_without_reuse_of_memory_ns": one.renamed_ns - origin,
         "new_start_ns": one.new_start_ns - origin,
         "gain_ns": one.gain_ns,
-        "step_ns": one.step_ns,
+        "window_ns": one.window_ns,
         "nodes": [
             {"rank": move.rank, "rows": list(move.rows), "after": move.after}
             for move in one.change.moves
@@ -78,7 +79,7 @@ def _last_line(data: dict[str, Any]) -> Iterator[str]:
     after = data["after_all"]
     if after:
         yield (
-            f"after all moves: {format_ns(after['step_ns'])}, {format_ns(after['gain_ns'])} less "
+            f"after all moves: {format_ns(after['window_ns'])}, {format_ns(after['gain_ns'])} less "
             f"({format_percent(after['gain_ns'], data['measured_ns'])}); new bottleneck: "
             f"{after['bound_by_kind'].replace('_', ' ')}, mostly "
             f"{printable(after['bound_by_operation']) or 'between operations'}"

@@ -62,8 +62,8 @@ def _described(answers: Answers) -> _Data:
         "together": _describe(together) if together else None,
         "sweep": [{"value": value, **_describe(answer)} for value, answer in answers.sweep],
         "ideals": [
-            {"name": limit.name, "step_ns": limit.step_ns,
-             "gain_ns": answers.measured_ns - limit.step_ns}
+            {"name": limit.name, "window_ns": limit.window_ns, "step_ns": limit.step_ns,
+             "gain_ns": answers.measured_ns - limit.window_ns}
             for limit in answers.limits
         ],
         "asked": list(answers.asked),
@@ -75,6 +75,7 @@ def _describe(answer: WhatIf) -> dict[str, Any]:
     kind, name = answer.bound_by
     return {
         "change": "; ".join(map(str, answer.changes)),
+        "window_ns": answer.window_ns,
         "step_ns": answer.step_ns,
         "gain_ns": answer.gain_ns,
         "interval": describe_interval(answer.interval),
@@ -94,7 +95,7 @@ def _beside(answer: WhatIf) -> dict[str, Any]:
     return {
         _BESIDE: {
             "unknown_ns": answer.unknown_ns, "published_ratios": [least, mean, most],
-            "step_ns": answer.published_ns,
+            "window_ns": answer.published_ns,
         }
     }  # fmt: skip
 
@@ -156,7 +157,7 @@ _AFTER = (
     Column("gain_ns", "share", share_of("measured_ns"), "of the measured time"),
     Column("bound_by_operation", "new bottleneck", NAME, "with most of the new critical path",
            shown=_bottleneck),
-    Column("step_ns", "of measured", share_of("measured_ns"), on=PAGE),
+    Column("window_ns", "of measured", share_of("measured_ns"), on=PAGE),
     stacked("critical path", lambda row: row["critical_path_by_kind"]),
 )  # fmt: skip
 
@@ -169,7 +170,7 @@ def time_title(data: _Data) -> str:
 
 def after_change(data: _Data) -> tuple[Column, ...]:
     """Return the columns of a window after a change, but for its gain."""
-    time = Column("step_ns", time_title(data), NS, "after the change")
+    time = Column("window_ns", time_title(data), NS, "after the change")
     return (time, _AFTER[0], *_AFTER[-2:])
 
 
@@ -228,7 +229,7 @@ ANSWERS = Result(
         _kinds("value", lambda data: ((("sweep", i), one) for i, one in enumerate(data["sweep"]))),
         Lines(_included),
         Rows("ideals", "upper bounds of the gain: one kind of cost removed", None, lambda data: (
-            Column("name", "removed"), Column("step_ns", time_title(data), NS),
+            Column("name", "removed"), Column("window_ns", time_title(data), NS),
             Column("gain_ns", "gain", NS), Column("gain_ns", "share", share_of("measured_ns")),
         ), top=ALL),
         Lines(lambda data: issue_lines(data.get("issues", ()))),

@@ -37,7 +37,7 @@ def _described(found: tuple[Prediction, CriticalPath]) -> dict[str, Any]:
     return {
         "system": prediction.change.system.name,
         "measured_ns": answer.measured_ns,
-        "predicted_ns": answer.step_ns,
+        "predicted_ns": answer.window_ns,
         "kernel_factor": prediction.change.kernel_factor,
         "computation": prediction.change.reason,
         "measured_by_kind": path_by_kind(measured),
@@ -111,7 +111,7 @@ ON_SYSTEM = Result(
 FIRST_CHANGE = Result(
     kind="first_change", title="After the first change", order=-5, facts=(), headline=None,
     parts=(
-        Tiles(lambda data: _tiles("measured_ns", data["window"], "what_if/0/step_ns",
+        Tiles(lambda data: _tiles("measured_ns", data["window"], "what_if/0/window_ns",
                                   f"after {data['what_if'][0]['change']}")),
         _by_kind("critical_path_by_kind", "what_if/0/critical_path_by_kind"),
         _changes("what_if/0/path_changes"),

@@ -219,7 +219,7 @@ def describe_best_changes(run: Run) -> list[dict[str, Any]]:
     """Compute the part of ``summary.json`` on the changes that gain most; times are int ns."""
     return [
         {"change": str(one.change), "about": one.about, "in_words": _in_words(one),
-         "step_ns": one.step_ns, "gain_ns": one.gain_ns,
+         "window_ns": one.window_ns, "step_ns": one.step_ns, "gain_ns": one.gain_ns,
          "interval": describe_interval(one.interval)}
         for one in run.best_changes
     ]  # fmt: skip
@@ -234,14 +234,29 @@ def describe_no_gain(run: Run) -> dict[str, Any] | None:
         return None
     answer = what_if(run.graph, Scale(Selection(), 0.5), window=run.window)
     kind, name = answer.bound_by
-    return {"step_ns": answer.step_ns, "bound_by_kind": kind.replace(" ", "_"),
-            "bound_by_operation": name}  # fmt: skip
+    return {"window_ns": answer.window_ns, "step_ns": answer.step_ns,
+            "bound_by_kind": kind.replace(" ", "_"), "bound_by_operation": name}  # fmt: skip
 
 
 def verdict_in_words(run: Run) -> list[str]:
     """Say what bounds the window, in sentences; the first is the verdict itself."""
     verdict = run.verdict
     window = "the whole trace" if run.window.name == WHOLE else run.window.name
+    others = [_others(verdict, window)] if verdict.is_by_others else []
+    return [*others, *_bound_in_words(run, window)]
+
+
+def _others(verdict: Verdict, window: str) -> str:
+    return (
+        f"Other threads bound {window}: they have the processors for "
+        f"{_share(verdict.not_run_ns, verdict)} of the time, while the thread of the steps is "
+        "ready to run; record where nothing else runs."
+    )
+
+
+def _bound_in_words(run: Run, window: str) -> list[str]:
+    """Say what bounds the window of what the program does."""
+    verdict = run.verdict
     end = run.window.end(run.graph.time)
     remedies = remedies_of(run.job.traces[0])
     if verdict.bound_by == "unexplained":
@@ -518,7 +533,7 @@ def _no_gain(data: dict[str, Any]) -> Iterator[str]:
         kind = why["bound_by_kind"].replace("_", " ")
         yield (
             f"no change of those tried gains {100 * LEAST_GAIN:g} % or more; with all operations "
-            f"twice as fast: {time_title(data)} {format_ns(why['step_ns'])}, bound by {name} "
+            f"twice as fast: {time_title(data)} {format_ns(why['window_ns'])}, bound by {name} "
             f"({kind})"
         )
 
@@ -532,7 +547,7 @@ def _shortened(data: dict[str, Any]) -> Iterator[str]:
 def _best_columns(data: dict[str, Any]) -> tuple[Column, ...]:
     return (
         Column("in_words", "change", shown=lambda row: row.get("in_words", row["change"])),
-        Column("step_ns", time_title(data), NS, "after the change alone"),
+        Column("window_ns", time_title(data), NS, "after the change alone"),
         Column("gain_ns", "gain", NS, "how much shorter that is than measured"),
         Column("interval", f"{100 * LEVEL:.0f} % interval",
                range_of("gain_low_ns", "gain_high_ns"), "of the gain"),

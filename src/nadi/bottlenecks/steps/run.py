@@ -45,7 +45,7 @@ class Prediction:
     what_if: WhatIf
 
     def __repr__(self) -> str:
-        return f"<Prediction {self.change}: {self.what_if.step_ns} ns>"
+        return f"<Prediction {self.change}: {self.what_if.window_ns} ns>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Run:
             self.graph, self.window, self.path,
             unexplained=self.unexplained, stragglers=self.stragglers,
             communication=self.communication, num_steps=self.num_steps,
-            balanced_ns=self.measured_ns if balanced is None else balanced.step_ns,
+            balanced_ns=self.measured_ns if balanced is None else balanced.window_ns,
         )  # fmt: skip
         if balanced is None or not verdict.is_worth_balancing:
             return verdict

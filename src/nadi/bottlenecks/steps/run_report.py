@@ -186,6 +186,7 @@ def _steps(run: Run) -> list[dict[str, int]]:
 def _what_if(run: Run, asked: WhatIf) -> dict[str, Any]:
     return {
         "change": "; ".join(map(str, asked.changes)),
+        "window_ns": asked.window_ns,
         "step_ns": asked.step_ns,
         "interval": describe_interval(asked.interval),
         "included": list(asked.included),
@@ -278,9 +279,9 @@ def _bold(text: str, *parts: str) -> Text:
 def _what_ifs(data: _Data) -> Iterator[str | Text]:
     replayed = data["replayed_ns"]
     for change in data["what_if"]:
-        gain, interval = replayed - change["step_ns"], change["interval"]
+        gain, interval = replayed - change["window_ns"], change["interval"]
         yield _bold(
-            "what if ", printable(change["change"]), ": ", format_ns(change["step_ns"]),
+            "what if ", printable(change["change"]), ": ", format_ns(change["window_ns"]),
             f", {format_percent(abs(gain), replayed)} {'shorter' if gain >= 0 else 'longer'} "
             f"(90 % interval: {format_range(interval['low_ns'], interval['high_ns'])})",
         )  # fmt: skip

@@ -20,7 +20,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.graph.stragglers import Stragglers
 from nadi.graph.time_parts import RankCommunication
-from nadi.graph.unexplained import LongGaps, UnexplainedPath
+from nadi.graph.unexplained import MOST_OF_STEPS, LongGaps, UnexplainedPath, least_contention
 from nadi.graph.windows import MARK, Window
 from nadi.kernels.sequences import union_lengths, union_of
 from nadi.trace.arrays import Bools, Ints
@@ -361,6 +361,10 @@ class Verdict:
         The largest cause of the unexplained time, as in ``unexplained_time.CAUSES``.
     has_stacks, has_host_trace
         Whether Python functions are recorded, and a host trace of each rank.
+    not_run_ns
+        For how much of the window its threads were ready to run while others had the processors:
+        the share of the recorded steps that recorders counted, of the rank with the least; 0 if
+        one says nothing.
     balanced_gain_ns
         The 90 % interval of what balanced ranks gain, where that is 5 % of the window or more.
     """
@@ -384,6 +388,7 @@ class Verdict:
     cause: str
     has_stacks: bool
     has_host_trace: bool
+    not_run_ns: int
     balanced_gain_ns: tuple[int, int] | None = None
 
     @property
@@ -395,6 +400,12 @@ class Verdict:
     def device_busy_ns(self) -> int:
         """The time in which a rank's device runs something, as a mean over ranks; 0 without one."""
         return self.length_ns - self.device_idle_ns if self.device_idle_ns >= 0 else 0
+
+    @property
+    def is_by_others(self) -> bool:
+        """Whether the host bounds the window because other threads have the processors."""
+        is_by_host = self.bound_by in ("host", "unexplained")
+        return is_by_host and self.not_run_ns > MOST_OF_STEPS * self.length_ns
 
     @property
     def is_by_busy_device(self) -> bool:
@@ -461,6 +472,7 @@ def judge(
         cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
         has_stacks=bool((graph.gather("category") == "python").any()),
         has_host_trace=not any("link.no-host" in t.issues["code"] for t in graph.job.traces),
+        not_run_ns=round(least_contention(graph) * path.length),
     )
 
 
@@ -569,7 +581,8 @@ def _leading(
         if time > max(most, around_ns) or in_gaps > parts["host"]:
             return Leading(before, time, times, until, False, is_gap=True)
     name, kind, time, count, *_ = found.row(0)
-    if part == "host" and name.startswith(MARK) and (gap := _leading_gap(path)):
+    is_nowhere = not name or name.startswith(MARK)
+    if part == "host" and is_nowhere and (gap := _leading_gap(path)):
         return gap
     stretches = segments.filter(name=name, kind=kind)
     stretches = stretches.with_columns(length=pl.col("end") - pl.col("start"))
@@ -585,11 +598,13 @@ def _leading(
 
 
 def _leading_gap(path: CriticalPath) -> Leading | None:
-    """Return before which operation a thread spends most time in a step and in nothing else."""
+    """Return before which operation a thread spends most time in no operation but its step."""
     named = path.segments.with_columns(
         before=pl.col("name").shift(-1), length=pl.col("end") - pl.col("start")
     )
-    named = named.filter((pl.col("kind") == "host gap") & pl.col("name").str.starts_with(MARK))
+    named = named.filter(
+        (pl.col("kind") == "host gap") & pl.col("name").str.contains(f"^$|^{MARK}")
+    )
     named = named.filter(~pl.col("before").str.contains(f"^$|^{MARK}"))
     sums = named.group_by("before").agg(
         pl.sum("length"), pl.len(), pl.col("end").sort_by("length").last()

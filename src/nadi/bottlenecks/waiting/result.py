@@ -30,7 +30,8 @@ def _balanced(found: Waits) -> dict[str, Any] | None:
         return None
     interval = describe_interval(found.balanced.interval)
     return {
-        "step_ns": found.balanced.step_ns, "gain_ns": found.balanced.gain_ns, "interval": interval,
+        "window_ns": found.balanced.window_ns, "step_ns": found.balanced.step_ns,
+        "gain_ns": found.balanced.gain_ns, "interval": interval,
     }  # fmt: skip
 
 

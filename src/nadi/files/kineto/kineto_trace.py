@@ -115,12 +115,14 @@ class _Recorded(msgspec.Struct):
     observed_ns: tuple[_Length, ...] = ()
     unrecorded_ns: tuple[_Length, ...] = ()
     ready_ns: tuple[_Base, ...] = ()
+    unrecorded_ready_ns: tuple[_Base, ...] = ()
 
     def lengths(self) -> StepLengths:
         is_later = self.host_trace == _LATER
         return StepLengths(
-            self.timed_ns, self.observed_ns, self.unrecorded_ns, is_later, self.ready_ns
-        )
+            self.timed_ns, self.observed_ns, self.unrecorded_ns, is_later, self.ready_ns,
+            self.unrecorded_ready_ns,
+        )  # fmt: skip
 
 
 class _Distributed(msgspec.Struct):

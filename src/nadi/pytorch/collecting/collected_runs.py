@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from nadi.analyses.analyses import analyze_all
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.files.trace_files import read
@@ -29,13 +31,14 @@ from nadi.recordings.job_of_files import one_per_rank
 from nadi.recordings.step_marks import num_marked_steps
 from nadi.results.text import rank_ranges
 from nadi.trace.schema import DEVICE_WORK
-from nadi.trace.trace import Trace
+from nadi.trace.trace import StepLengths, Trace
 from nadi.units import format_count, format_counted
 
 _HOOK = Path(__file__).parent / "hook"
 _NAMES = {
     "profiler": "profiler.step() of the program",
     "optimizer": "steps of its first optimizer",
+    "rare_optimizer": "steps of the optimizer that steps once in several steps of the first",
     "backward": "calls of backward",
     "no_grad": "outermost blocks of no_grad or inference_mode that call a module",
     "forward": "outermost calls of modules",
@@ -117,9 +120,10 @@ def collect(
     """Run a program and record a few steps of each of its Python processes that train or infer.
 
     The program is not changed: a module that Python imports first (``sitecustomize``) watches
-    torch. Steps end at ``profiler.step()`` of the program, else when its first optimizer has
-    stepped, else after each backward call, else at the end of an outermost block of ``no_grad`` or
-    ``inference_mode`` that calls a module, else after a call of a module that no module makes.
+    torch. Steps end at ``profiler.step()`` of the program, else when an optimizer has stepped that
+    steps once in several steps of the first, else when the first has stepped, else after each
+    backward call, else at the end of an outermost block of ``no_grad`` or ``inference_mode`` that
+    calls a module, else after a call of a module that no module makes.
 
     Parameters
     ----------
@@ -219,18 +223,15 @@ def _collected(folder: Path, work: Path, code: int) -> Collected:
     missing = _missing(states, done)
     if not done:
         return Collected(folder, code, missing=missing)
-    costs = [
-        statistics.median(one["timed_ns"]) / statistics.median(one["unrecorded_ns"]) - 1
-        for one in done
-        if one["unrecorded_ns"]
-    ]
+    lengths = [msgspec.convert(one["lengths"], StepLengths) for one in done]
+    costs = [one.cost for one in lengths if one.cost is not None]
     return Collected(
         folder, code,
         files=tuple(name for one in done for name in one["files"]),
         ranks=tuple(one["rank"] for one in done),
         world_size=max(one["world_size"] for one in done),
         steps_by=_NAMES[done[0]["source"]],
-        num_steps=min(len(one["timed_ns"]) for one in done),
+        num_steps=min(len(one.timed_ns) for one in lengths),
         overhead=statistics.mean(costs) if costs else None,
         missing=missing,
     )  # fmt: skip
@@ -257,10 +258,10 @@ def _missing(states: list[dict[str, Any]], done: list[dict[str, Any]]) -> tuple[
         absent = sorted(set(range(max(one["world_size"] for one in done))) - ranks)
         if absent:
             found.append(f"ranks {', '.join(map(str, absent))}: not recorded on this machine")
-        steps = {len(one["timed_ns"]) for one in done}
+        steps = {len(one["lengths"]["timed_ns"]) for one in done}
         if len(steps) > 1:
             found.append(f"ranks have {min(steps)} to {max(steps)} steps: the program ended early")
-        bare = [str(one["rank"]) for one in done if not one["observed_ns"]]
+        bare = [str(one["rank"]) for one in done if not one["lengths"]["observed_ns"]]
         if bare:
             found.append(
                 f"host traces of ranks {', '.join(bare)} (shapes, tensors, process groups): the "

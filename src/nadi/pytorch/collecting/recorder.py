@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nadi.errors import InputError, Parameter, UsageError, checked
-from nadi.pytorch.collecting.hook.recorded_steps import StepRecorder
+from nadi.pytorch.collecting.hook.recorded_steps import StepRecorder, StepTimer
 
 
 class Recording:
@@ -37,8 +37,7 @@ class Recording:
         self._warmup = 0
         self._num_wanted = 0  # steps after which all is recorded
         self._recorder: Any = None
-        self._unrecorded: list[int] = []  # ns of steps without a recorder
-        self._since = 0  # the end of the last step, if nothing recorded since
+        self._unrecorded = StepTimer()  # steps without a recorder
 
     def __repr__(self) -> str:
         return f"<Recording rank={self.rank} steps={self.num_steps}>"
@@ -57,9 +56,7 @@ class Recording:
         self.num_steps += 1
         if self.num_steps >= self._warmup and not self._recorder.has_ended:
             self._recorder.step()
-            self._since = 0
-        elif self._since:
-            self._unrecorded.append(time.perf_counter_ns() - self._since)
+        self._unrecorded.end()
         self._start_in_time()
 
     def _write(self) -> None:
@@ -82,8 +79,8 @@ class Recording:
             warnings.warn(
                 f"no host trace was recorded (shapes, tensors, process groups): step() was called "
                 f"{self.num_steps} times, and the execution trace observer runs after the first "
-                f"{self._warmup + len(self._recorder.timed)} steps; call it {self._num_wanted} "
-                "times or more",
+                f"{self._warmup + len(self._recorder.timed.lengths)} steps; call it "
+                f"{self._num_wanted} times or more",
                 stacklevel=4,
             )
 
@@ -92,7 +89,7 @@ class Recording:
         if self.num_steps == self._warmup - 1:
             self._recorder.start()
         elif self.num_steps < self._warmup or self._recorder.has_ended:
-            self._since = time.perf_counter_ns()
+            self._unrecorded.begin()
 
 
 @contextlib.contextmanager

@@ -259,7 +259,7 @@ class Candidate:
         Start of its work after the move.
     num_moved
         Operations that move on a rank: it, and those before it that it needs.
-    gain_ns, step_ns
+    gain_ns, window_ns
         How much shorter the window gets, and how long it is then, by replay of the change.
     """
 
@@ -274,7 +274,7 @@ class Candidate:
     new_start_ns: int
     num_moved: int
     gain_ns: int
-    step_ns: int
+    window_ns: int
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class Found:
     ----------
     candidates
         Moves that gain, largest first, and communication that can start earlier without gain.
-    step_ns
+    window_ns
         Length of the window before.
     num_units, num_free, num_hopeful, num_simulated
         Operations that programs called in the window; those of them that may pass another one
@@ -296,7 +296,7 @@ class Found:
     """
 
     candidates: list[Candidate]
-    step_ns: int
+    window_ns: int
     num_units: int
     num_free: int
     num_hopeful: int
@@ -366,7 +366,7 @@ def find_reorders(graph: EventGraph, window: Window, measured: EventGraph | None
     ]  # fmt: skip
     return Found(
         candidates=sorted(sooner, key=_usefulness),
-        step_ns=step,
+        window_ns=step,
         num_units=int(asked.sum()),
         num_free=int((asked & free).sum()),
         num_hopeful=sum(bool(hopeful[group].any()) for group in groups),
@@ -419,7 +419,7 @@ def _simulated(
         new_start_ns=int(time[2 * works].min() if works.size else time[2 * op]),
         num_moved=len(one.blocks[0].units),
         gain_ns=step - new_step,
-        step_ns=new_step,
+        window_ns=new_step,
     )
 
 
@@ -489,7 +489,7 @@ def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reorderi
         for candidate in found.candidates:
             if candidate.gain_ns <= 0 or (most is not None and len(applied) == most):
                 break
-            length = applied[-1].step_ns if applied else found.step_ns
+            length = applied[-1].window_ns if applied else found.window_ns
             try:
                 changed = apply_change(current, candidate.change, since)
             except UsageError:  # a former move has taken its place
@@ -497,7 +497,7 @@ def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reorderi
             step = window.length(replay_graph(contended(graph, changed, since)).time)
             if step < length:
                 current = changed
-                applied.append(replace(candidate, gain_ns=length - step, step_ns=step))
+                applied.append(replace(candidate, gain_ns=length - step, window_ns=step))
         if len(applied) == before:
             break
         found = find_reorders(current, window, graph)

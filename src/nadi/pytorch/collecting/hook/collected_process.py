@@ -19,19 +19,21 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 VARIABLE = "NADI_COLLECT"
-SOURCES = {"forward": 4, "no_grad": 3, "backward": 2, "optimizer": 1, "profiler": 1}
+SOURCES = {
+    "forward": 4, "no_grad": 3, "backward": 2, "optimizer": 1, "rare_optimizer": 1, "profiler": 1,
+}  # fmt: skip
 """What marks the end of a step, with how many marks are needed until it counts.
 
 A later source is surer, and replaces an earlier one, even if steps have been recorded by it.
 """
 _SURENESS = {source: place for place, source in enumerate(SOURCES)}
 _UNRECORDED = 64  # steps of which the length is kept
+_MOST_OF_FIRST = 16  # steps of the first optimizer in a step of a rare one
 _ENOUGH = 5  # to write them before the program ends, which it may not do by itself
 
 
@@ -93,6 +95,11 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(one)
 
 
+def _recorded_steps() -> ModuleType:
+    """Import the module beside this one when torch is there: few processes need it."""
+    return importlib.import_module("recorded_steps")
+
+
 class Collector:
     """Counts steps, records some of them, and writes the files and a status."""
 
@@ -108,9 +115,9 @@ class Collector:
         self.ended = False  # nothing is recorded any more
         self.other_profiler = False  # the program's own profiler is on
         self.status: dict[str, Any] = {"files": [], "why": ""}
-        self.unrecorded: list[int] = []  # ns of steps without a recorder
-        self._since = 0  # the end of the last step, if nothing recorded since
-        self._optimizer = 0
+        self.unrecorded: Any = None  # steps without a recorder
+        self._first = self._rare = 0  # optimizers whose steps are marks
+        self._seen: dict[int, int] = {}  # others: steps of the first when they stepped last
         self._here = threading.local()
         self._is_compiling: Callable[[], bool] = lambda: False
         self._compile_frames_by: Callable[[Any], Any] = lambda _: None
@@ -135,6 +142,7 @@ class Collector:
     def install(self, torch: Any) -> None:
         """Watch the places of torch that mark the end of a step."""
         self.torch = torch
+        self.unrecorded = _recorded_steps().StepTimer()
         if hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling"):
             self._is_compiling = torch.compiler.is_compiling
         _after_import("torch._dynamo", self._exempt)
@@ -212,14 +220,29 @@ class Collector:
                 done = ranged(it, *arguments, **named)
                 if is_compiling():
                     return done
-                if self._optimizer in (0, id(it)):  # of several, the first counts
-                    self._optimizer = id(it)
-                    self.guarded(self.mark, "optimizer")
+                self.guarded(self._take_optimizer, id(it))
                 return done
 
             return counted
 
         kind.profile_hook_step = staticmethod(counting)
+
+    def _take_optimizer(self, which: int) -> None:
+        """Mark a step of the first optimizer, or of one that steps once in several of its steps.
+
+        A discriminator that is trained several times for each time that its generator is does
+        less than the whole step in each of its own.
+        """
+        if self._first in (0, which):
+            self._first = which
+            self.mark("optimizer")
+            return
+        count = self.marks["optimizer"]
+        if not self._rare and 1 < count - self._seen.get(which, count) <= _MOST_OF_FIRST:
+            self._rare = which
+        self._seen[which] = count
+        if which == self._rare:
+            self.mark("rare_optimizer")
 
     def _watch_backward(self, torch: Any) -> None:
         backward = torch.autograd.backward
@@ -286,18 +309,21 @@ class Collector:
                 return
             self._discard()
             self.source, self.count, self.ended = source, self.marks[source] - 1, False
-            self.unrecorded, self._since = [], 0
+            self.unrecorded = _recorded_steps().StepTimer()
         self.count += 1
         if self.is_recording():
             self._advance()
             return
-        if self._since and not self.other_profiler and len(self.unrecorded) < _UNRECORDED:
-            self.unrecorded.append(time.perf_counter_ns() - self._since)
-            if self.ended and self.status["files"] and len(self.unrecorded) == _ENOUGH:
-                self._write()
+        if self.other_profiler:
+            self.unrecorded.forget()
+        self.unrecorded.end()
+        measured = len(self.unrecorded.lengths)
+        if self.ended and self.status["files"] and measured == _ENOUGH:
+            self._write()
         if not self.ended and self.count >= self.options["warmup"] - 1:
             self._start()
-        self._since = 0 if self.is_recording() else time.perf_counter_ns()
+        if not self.is_recording() and measured < _UNRECORDED:
+            self.unrecorded.begin()
 
     def is_recording(self) -> bool:
         """Return whether a recorder is on."""
@@ -308,7 +334,7 @@ class Collector:
         self.recorder.step()
         if self.recorder.has_ended:
             self._end()
-            self._since = time.perf_counter_ns()
+            self.unrecorded.begin()
 
     def _start(self) -> None:
         if self.other_profiler or self.torch.autograd._profiler_enabled():
@@ -316,8 +342,7 @@ class Collector:
             return
         self.status["why"] = ""
         self.folder = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.options["work"])
-        steps = importlib.import_module("recorded_steps")
-        self.recorder = steps.StepRecorder(self.torch, self.folder, self.options)
+        self.recorder = _recorded_steps().StepRecorder(self.torch, self.folder, self.options)
         self.recorder.start()
 
     def _end(self) -> None:
@@ -345,8 +370,7 @@ class Collector:
         written = self.recorder.write(*paths, self.unrecorded)
         self.status.update(
             files=[os.path.basename(path) for path in written], source=self.source,
-            timed_ns=self.recorder.timed, observed_ns=self.recorder.observed,
-            unrecorded_ns=self.unrecorded,
+            lengths=self.recorder.lengths(self.unrecorded),
         )  # fmt: skip
 
     def _rank(self) -> tuple[int, int]:
@@ -358,7 +382,7 @@ class Collector:
 
     def _give_way(self) -> None:
         """Stop for a profiler that the program starts; two cannot run at once."""
-        if self.recorder.timed:
+        if self.recorder.timed.lengths:
             self._end()
             return
         self._discard()
@@ -379,7 +403,7 @@ class Collector:
     def finish(self) -> None:
         """Write what is recorded when the process ends, and the status."""
         if self.is_recording():
-            if self.recorder.timed:
+            if self.recorder.timed.lengths:
                 self._end()
             else:
                 self._discard()

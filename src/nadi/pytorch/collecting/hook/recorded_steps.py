@@ -46,22 +46,55 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_observed_files)
 
 
+class StepTimer:
+    """Measures steps of the thread that calls it, ns.
+
+    Attributes
+    ----------
+    lengths
+        How long each step took.
+    ready
+        For how much of each its thread was ready while others ran; empty if the system does not
+        say so.
+    """
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        self.ready: list[int] = []
+        self._begun: tuple[int, int | None] | None = None
+
+    def begin(self) -> None:
+        """Begin a step."""
+        times = _sampled_gaps().scheduled_ns(threading.get_native_id())
+        self._begun = time.perf_counter_ns(), times and times[1]
+
+    def end(self) -> None:
+        """End the step; nothing if none has begun."""
+        if self._begun is None:
+            return
+        since, ready_since = self._begun
+        self.lengths.append(time.perf_counter_ns() - since)
+        times = _sampled_gaps().scheduled_ns(threading.get_native_id())
+        if times is not None and ready_since is not None:
+            self.ready.append(max(times[1] - ready_since, 0))
+        self._begun = None
+
+    def forget(self) -> None:
+        """Leave out the step that has begun."""
+        self._begun = None
+
+
 class StepRecorder:
     """Records steps; whoever makes it says when one ends.
 
     Attributes
     ----------
     timed, observed
-        Length in ns of the steps that were recorded with the profiler, and with the observer.
-    ready
-        For how much of each timed step its thread was ready while others ran, ns; empty if the
-        system does not say so.
+        The steps that were recorded with the profiler, and with the observer.
     """
 
     def __init__(self, torch: Any, folder: str, options: dict[str, Any]) -> None:
-        self.timed: list[int] = []
-        self.observed: list[int] = []
-        self.ready: list[int] = []
+        self.timed, self.observed = StepTimer(), StepTimer()
         self._torch = torch
         self._options = options
         self._host = os.path.join(folder, "host.json")
@@ -73,9 +106,6 @@ class StepRecorder:
         self._sampled: Any = None  # while steps are observed: the sampler, and a profiler beside it
         self._spans: list[Any] = []  # operations of the timed steps
         self._names: dict[tuple[str, str], list[str]] = {}  # what Python does between them
-        self._is_warm = False  # the step that warms the profiler up has ended
-        self._since = 0
-        self._ready_since: int | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -87,31 +117,22 @@ class StepRecorder:
         self._profiler = _profiler(self._torch, self._device, self._options)
         self._profiler.start()
         self._phase = _TIMED
-        self._begin()
-
-    def _begin(self) -> None:
-        times = _sampled_gaps().scheduled_ns(threading.get_native_id())
-        self._ready_since = times and times[1]
-        self._since = time.perf_counter_ns()
 
     def step(self) -> None:
         """Take the end of a step."""
-        length = time.perf_counter_ns() - self._since
         if self._phase == _TIMED:
-            self._end_timed(length)
+            self._end_timed()
         elif self._phase == _OBSERVED:
-            self._end_observed(length)
-        self._begin()
+            self._end_observed()
+        if self._phase == _TIMED:
+            self.timed.begin()
+        elif self._phase == _OBSERVED:
+            self.observed.begin()
 
-    def _end_timed(self, length: int) -> None:
-        if self._is_warm:
-            self.timed.append(length)
-            times = _sampled_gaps().scheduled_ns(threading.get_native_id())
-            if times is not None and self._ready_since is not None:
-                self.ready.append(max(times[1] - self._ready_since, 0))
-        self._is_warm = True
+    def _end_timed(self) -> None:
+        self.timed.end()  # of the step that warms the profiler up, nothing
         self._profiler.step()
-        if len(self.timed) >= self._options["steps"]:
+        if len(self.timed.lengths) >= self._options["steps"]:
             timed = self._profiler
             self._stop_profiler()
             self._observer = self._torch.profiler.ExecutionTraceObserver()
@@ -122,17 +143,17 @@ class StepRecorder:
             self._start_samples(timed)
             self._mark()
 
-    def _end_observed(self, length: int) -> None:
+    def _end_observed(self) -> None:
+        self.observed.end()
         self._end_mark()
-        self.observed.append(length)
-        if len(self.observed) >= self._options["steps"]:
+        if len(self.observed.lengths) >= self._options["steps"]:
             self.stop()
         else:
             self._mark()
 
     def _mark(self) -> None:
         """Begin the range of a step, as the profiler names it."""
-        number = len(self.timed) + len(self.observed) + 1
+        number = len(self.timed.lengths) + len(self.observed.lengths) + 1
         self._range = self._torch.profiler.record_function(f"{_MARK}{number}")
         self._range.__enter__()
 
@@ -184,32 +205,39 @@ class StepRecorder:
             sampled = gaps.spans_of(profiler.kineto_results)
             self._names = gaps.name_gaps(sampler.samples, sampled)
 
-    def write(self, host: str, device: str, unrecorded: list[int]) -> list[str]:
-        """Write what is recorded, if a step is; ``unrecorded`` are ns of steps without a recorder.
+    def write(self, host: str, device: str, unrecorded: StepTimer) -> list[str]:
+        """Write what is recorded, if a step is; ``unrecorded`` has steps without a recorder.
 
         Returns the files that were written; there is no host trace if no step was observed. It
         may be called again, when more is known of steps without a recorder. OSError if the disk is
         full: PyTorch does not say so where it writes its traces.
         """
-        if not self.timed:
+        if not self.timed.lengths:
             return []
         room = self._part_of("room")
         with open(room, "wb") as file:  # fails if the disk was full, as long as traces lie there
             file.write(bytes(_ROOM))
         os.remove(room)
         about = {
-            "host_trace": "of later steps" if self.observed else "none",
-            "timed_ns": self.timed, "observed_ns": self.observed, "unrecorded_ns": unrecorded,
-            "ready_ns": self.ready,
-        }  # fmt: skip
-        written = [*([host] if self.observed else []), device]
+            "host_trace": "of later steps" if self.observed.lengths else "none",
+            **self.lengths(unrecorded),
+        }
+        written = [*([host] if self.observed.lengths else []), device]
         named = self._named_events() if self._names else []
         _write_with("nadi", about, named, self._device, self._part_of(device))
-        if self.observed:
+        if self.observed.lengths:
             shutil.copyfile(self._host, self._part_of(host))
         for path in written:  # both are whole now, or neither appears
             os.replace(self._part_of(path), path)
         return written
+
+    def lengths(self, unrecorded: StepTimer) -> dict[str, list[int]]:
+        """Return what is written of the lengths of steps, ns."""
+        return {
+            "timed_ns": self.timed.lengths, "ready_ns": self.timed.ready,
+            "observed_ns": self.observed.lengths,
+            "unrecorded_ns": unrecorded.lengths, "unrecorded_ready_ns": unrecorded.ready,
+        }  # fmt: skip
 
     def _named_events(self) -> list[dict[str, Any]]:
         """Make events of what Python does between operations; none if the file has another form."""

@@ -47,6 +47,7 @@ class Sample(NamedTuple):
     thread: int
     stack: tuple[Called, ...]  # the innermost function last
     ran_ns: int  # since it began: it ran, or was ready to; -1 if the system does not say so
+    sampler_ns: int  # the same of the thread that samples, for which it may have to wait
 
 
 class Span(NamedTuple):
@@ -87,14 +88,13 @@ class StackSampler:
         sys.setswitchinterval(self._switch)
 
     def _run(self) -> None:
-        own = threading.get_ident()
+        own, sampler = threading.get_ident(), threading.get_native_id()
         while not self._stopped.wait(_EVERY_S) and len(self.samples) < _MOST_SAMPLES:
             native = {thread.ident: thread.native_id for thread in threading.enumerate()}
             for ident, frame in sys._current_frames().items():
                 if ident != own and (thread := native.get(ident)):
-                    self.samples.append(
-                        Sample(time.time_ns(), thread, _stack(frame), _ran_ns(thread))
-                    )
+                    ran = _ran_ns(thread), _ran_ns(sampler)
+                    self.samples.append(Sample(time.time_ns(), thread, _stack(frame), *ran))
 
 
 def _stack(frame: FrameType | None) -> tuple[Called, ...]:
@@ -230,13 +230,18 @@ def _gaps(spans: Iterable[Span]) -> dict[int, list[Gap]]:
 
 
 def _asleep(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool]]:
-    """Say of each sample whether its thread has slept for most of the time since the one before."""
+    """Say of each sample whether its thread has slept for most of the time since the one before.
+
+    The time in which the sampler ran or was ready to counts for no thread: Python runs one at a
+    time, and a thread that gives way to the sampler sleeps until that had its turn, which takes
+    long where other programs have the processors.
+    """
     last: dict[int, Sample] = {}
     for one in samples:
         before = last.get(one.thread, one)
         last[one.thread] = one
-        ran = one.ran_ns - before.ran_ns
-        yield one, one.ran_ns >= 0 and 2 * ran < one.time_ns - before.time_ns
+        ran, sampling = one.ran_ns - before.ran_ns, one.sampler_ns - before.sampler_ns
+        yield one, one.ran_ns >= 0 and 2 * ran < one.time_ns - before.time_ns - sampling
 
 
 def _functions(stack: tuple[Called, ...], *, is_asleep: bool) -> tuple[str, ...]:
