@@ -124,9 +124,8 @@ def spread_of_ranks(taken: Floats) -> RankSpread:
     width = min(2 * _NEIGHBORS + 1, parts)
     first = np.clip(np.arange(parts) - _NEIGHBORS, 0, parts - width)
     near = order[first[:, None] + np.arange(width)]
-    far = np.maximum(mean[near], mean[order][:, None]) > 2 * np.minimum(
-        mean[near], mean[order][:, None]
-    )
+    own, other = mean[order][:, None], mean[near]
+    far = np.maximum(own, other) > _LONGER * np.minimum(own, other)
     near = np.where(far, order[:, None], near)  # a part of another length says nothing
     pool = np.empty((parts, width * ranks))
     pool[order] = chance.T[near].reshape(parts, -1)
