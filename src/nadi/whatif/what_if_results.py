@@ -83,7 +83,7 @@ class WhatIf:
 
     @property
     def step_ns(self) -> int:
-        """Length of a step after the changes: the mean of the window, or all of it without steps."""
+        """Length of a step after the changes: the mean of the window; all of it without steps."""
         return self.window.per_step(self.window_ns)
 
     @property
@@ -113,7 +113,8 @@ class WhatIf:
     def published_ns(self) -> int | None:
         """Length of the window if these are slowed as much as published at most; None without any.
 
-        :data:`nadi.graph.contention.PUBLISHED` says how much; ``window_ns`` takes them as not slowed.
+        :data:`nadi.graph.contention.PUBLISHED` says how much; ``window_ns`` takes them as not
+        slowed.
         """
         if not self.unknown_ns:
             return None
