@@ -58,11 +58,11 @@ ASSUMED = {
     "MegaScale, A100": "the shape of GPT-3 175B, tp 8 and pp 8, as its table 1 says; ZeRO 1, and "
     "the micro-batch, chunks and recomputation that nadi search finds fastest",
     "MPT, FSDP": "flash attention, as the source's settings; ZeRO 3, weights gathered anew for the "
-    "backward; full recomputation where it says so; A100 40GB as 80GB, whose rates they have",
+    "backward; full recomputation where it says so",
     "Primus, MI325X": "flash attention, even routing; an iteration each",
     "torchtitan, FSDP": "flash attention, ZeRO 3, with stages ZeRO 2, as it keeps weights "
     "then; sequences of 4,096 tokens of Llama 2, of 8,192 "
-    "of Llama 3, as its settings; torch.compile; H100 of 96 GB as of 80 GB; "
+    "of Llama 3, as its settings; torch.compile; H100 of 500 W at 912 TFLOP/s; "
     "AsyncTP as communication beside products",
 }
 # measured with full recomputation, and with selective recomputation and sequence parallelism
@@ -97,7 +97,12 @@ _MLPERF_SYSTEMS = {
     "B200": "dgx-b200", "B300": "dgx-b300", "MI325X": "mi325x-node",
 }  # fmt: skip
 _NUMBERS = ("ranks", "global_batch", "sequence")  # of a search
-_JEAN_ZAY = "50 Gb/s"  # four adapters of 100 Gb/s for eight GPUs
+_JEAN_ZAY = (("200 Gb/s", "50 Gb/s"),)  # four adapters of 100 Gb/s for eight GPUs
+# data sheet of the A100 40GB SXM: other memory, and less of it
+_A100_40GB = (("2039 GB/s", "1555 GB/s"), ("80 GB", "40 GB"))
+# H100 with HBM2e and 500 W: its peak lies between those of the SXM and the NVL, 989 and 835 TFLOP/s
+# (arXiv 2410.06511), and the middle is taken
+_H100_96GB = (("3.35 TB/s", "2.4 TB/s"), ("80 GB", "96 GB"), ("989 TFLOP/s", "912 TFLOP/s"))
 _TOKENS_OF_BLOOM = 250_880
 
 
@@ -131,8 +136,8 @@ class PublishedRun(NamedTuple):
         As ``nadi estimate`` takes them.
     seconds
         Of a step, measured.
-    between_nodes
-        The bandwidth between nodes, where it is not the system's.
+    differs
+        What the system's file states otherwise, and what the row's machine has: texts in quotes.
     overlap
         As ``nadi estimate`` takes it.
     """
@@ -143,7 +148,7 @@ class PublishedRun(NamedTuple):
     system: str
     plan: dict[str, Any]
     seconds: float
-    between_nodes: str = ""
+    differs: tuple[tuple[str, str], ...] = ()
     overlap: str = "none"
     searched: bool = False  # whether fields of the plan that it lacks are those a search finds
 
@@ -191,8 +196,8 @@ def _system_of(run: PublishedRun, ranks: int, folder: str) -> str:
     """Give a system's name, or the file of a copy with what is special about a row."""
     text = shipped_text(run.system)
     changed = text
-    if run.between_nodes:
-        changed = changed.replace('"200 Gb/s"', f'"{run.between_nodes}"')
+    for stated, own in run.differs:
+        changed = changed.replace(f'"{stated}"', f'"{own}"')
     if run.system.endswith("nvl72") and ranks > 72 and ranks % 72:
         changed = changed.replace("size = 72", "size = 64")  # 16 of the rack's 18 trays have work
     if changed == text:
@@ -247,7 +252,7 @@ def show_estimates(
     known: dict[bytes, _Estimated] = {}
     for run in runs:
         key = msgspec.json.encode(
-            [run.model, run.system, run.plan, run.between_nodes, run.overlap, run.searched]
+            [run.model, run.system, run.plan, run.differs, run.overlap, run.searched]
         )
         try:
             known[key] = known.get(key) or _estimated(run, folder)
@@ -459,7 +464,8 @@ def _of_mpt(record: dict[str, Any], row: list[str]) -> PublishedRun:
     }  # fmt: skip
     name = f"{size} {dtype} {ranks} {gpu} {sequence} tokens"
     seconds = batch * sequence / (float(said["Throughput (T/s/GPU)"]) * int(ranks))
-    return PublishedRun("MPT, FSDP", name, model, system, plan, seconds)
+    differs = _A100_40GB if gpu == "a100_40gb" else ()
+    return PublishedRun("MPT, FSDP", name, model, system, plan, seconds, differs)
 
 
 def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
@@ -493,10 +499,12 @@ def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
         "chunks": 2 if "Interleaved" in told["how"] else 1,
     }  # fmt: skip
     seconds = batch * dp * sequence / (float(rate) * ranks)
+    hardware = record.get("hardware", "")
+    system = "hgx-h200" if hardware.startswith("H200") else f"dgx-{gpu.lower()}"
     return PublishedRun(
         "torchtitan, FSDP", f"{name} {again}, {ranks} {gpu} tp {tp} pp {pp} cp {cp}",
-        load_language_model(name), "dgx-a100" if gpu == "A100" else "dgx-h100", plan, seconds,
-        overlap="ring" if "AsyncTP" in told["how"] else "none",
+        load_language_model(name), system, plan, seconds, _H100_96GB if "HBM2e" in hardware else (),
+        "ring" if "AsyncTP" in told["how"] else "none",
     )  # fmt: skip
 
 
