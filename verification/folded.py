@@ -5,8 +5,8 @@ Usage: python verification/folded.py [--all] [PART ...]; without --all a drawn s
 ``generated``: language models, dense and with experts, on 1 to 16 stages and up to 1,024 data
 parallel ranks. ``tied``: collectives of two groups that begin at once, whose order changes the
 step. ``skewed``: ranks with times of their own. ``files``: from
-traces and back to the same bytes. ``recorded``: cpu_ddp4. ``largest``: GPT-3 on 32,768 ranks, in a
-process of its own. ``fewer``: scaled down.
+traces and back to the same bytes. ``recorded``: cpu_ddp4, and gpu_dlrm8, whose ranks do nearly the
+same. ``largest``: GPT-3 on 32,768 ranks, in a process of its own. ``fewer``: scaled down.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ def skews(size: int, seed: int) -> dict[str, Any]:
         "a straggler, 30 % slower": lambda rank, _: 1.3 if rank == size // 2 else 1.0,
         "ranks up to 5 % slower": lambda rank, _: speed[rank],
         "every operation up to 5 % slower": lambda _, nodes: 1 + 0.05 * rng.random(nodes),
+        "10 % noise": lambda _, nodes: np.exp(rng.normal(0, 0.1, nodes)),
     }
 
 
@@ -201,18 +202,22 @@ def files(checks: Checks) -> None:
 
 
 def recorded(checks: Checks) -> None:
-    folder = SHARED / "traces" / "cpu_ddp4"
-    system = nadi.load_system("dgx-h100", 4)
-    truth = nadi.simulate(folder, system)
-    small = nadi.fold(folder)
-    done = nadi.simulate(small, system)
-    error = done.makespan / truth.makespan - 1
-    bound = done.bound
-    assert bound is not None
-    kept = sum(fold.nodes.height for fold in small.folds)
-    told = f"{error:+.4%}, {small.num_nodes:,} nodes, {kept:,} kept"
-    checks.add("cpu_ddp4: step within 0.5 %", abs(error) <= CLOSE, told)
-    checks.add("cpu_ddp4: bound", bound.low_ns <= truth.makespan <= bound.high_ns)
+    """Fold ranks that do the same, and those of gpu_dlrm8, which do nearly the same."""
+    for name, close, times in (("cpu_ddp4", CLOSE, 2.0), ("gpu_dlrm8", FEW_CLOSE, 10.0)):
+        folder = SHARED / "traces" / name
+        small = nadi.fold(folder)
+        system = nadi.load_system("dgx-h100", len(small.traces))
+        truth = nadi.simulate(folder, system)
+        done = nadi.simulate(small, system)
+        error = done.makespan / truth.makespan - 1
+        bound = done.bound
+        assert bound is not None
+        kept = sum(fold.nodes.height for fold in small.folds)
+        width = (bound.high_ns - bound.low_ns) / truth.makespan
+        told = f"{error:+.4%}, {small.num_nodes:,} nodes, {kept:,} kept, bound {width:.1%} wide"
+        checks.add(f"{name}: step within {close:.1%}", abs(error) <= close, told)
+        checks.add(f"{name}: bound", bound.low_ns <= truth.makespan <= bound.high_ns)
+        checks.add(f"{name}: fewer nodes", small.num_nodes >= times * kept)
 
 
 def fewer(checks: Checks) -> None:

@@ -18,6 +18,7 @@ import nadi
 from nadi.errors import FormatError, NadiError
 from nadi.models import write_job
 from nadi.recordings import FoldedJob, read_folded, read_job, write_folded
+from nadi.recordings.folded.folded_trace import own_times, with_own_times
 from nadi.simulation import bound_answer, results_of, simulated_graph, simulated_path
 from nadi.systems import price_job
 from nadi.trace import Job
@@ -149,6 +150,29 @@ def test_ranks_of_irregular_groups_stay_apart(written: Path, tmp_path: Path) -> 
     folded = nadi.fold([replace(traces[0], groups=odd), *traces[1:]])
     assert len(folded.folds) == 8
     assert folded.rank_groups is None
+
+
+def test_ranks_that_do_nearly_the_same_are_one_class(tmp_path: Path) -> None:
+    """One of four ranks has a few other operations."""
+    job = nadi.llm_job("gpt3-125m", dp=4, global_batch=4, sequence=256)
+    system = nadi.load_system("dgx-h100", 4)
+    write_job(price_job(job, system)[0], tmp_path)
+    read = read_job(str(tmp_path))
+    traces = list(read.traces if isinstance(read, Job) else read)
+    nodes = traces[1].nodes
+    other = (nodes["kind"] == "COMP").to_numpy() & (np.arange(nodes.height) % 40 == 7)
+    names = nodes["name"].cast(pl.String).to_numpy().copy()
+    names[other] = "another"
+    names = pl.Series(names, dtype=nodes["name"].dtype)
+    traces[1] = replace(traces[1], nodes=nodes.with_columns(name=names))
+    near, exact = nadi.fold(traces), nadi.fold(traces, alike="exactly")
+    assert (len(near.folds), len(exact.folds)) == (1, 2)
+    assert "fold.nearly-alike" in near.issues["code"].to_list()
+    steps = [nadi.simulate(one, system).makespan for one in (near, exact)]
+    assert abs(steps[0] / steps[1] - 1) < 0.02
+    slower = with_own_times(traces[2].nodes, own_times(traces[2].nodes) * 2)
+    traces[2] = replace(traces[2], nodes=slower)
+    assert len(nadi.fold(traces, alike="in time").folds) == 3
 
 
 def test_damaged_files_are_refused(job: Job, tmp_path: Path) -> None:

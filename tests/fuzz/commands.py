@@ -605,7 +605,7 @@ COMMANDS: dict[str, Command] = {
     "job": Command(
         _job,
         (f"simulate @job {_ON}", f"simulate @job {_ON} --json", "info @job", "info --check @job",
-         "fold @job -o @out.nadi", "scale @job --dp 2 -o @large.nadi",
+         "fold @job -o @out.nadi", "fold @job --exact", "scale @job --dp 2 -o @large.nadi",
          "scale @job --cp 4 --system dgx-h100",
          "search gpt3-125m dgx-h100 --ranks 2 --global-batch 2 --top 1 --calibrate @job",
          "loggp @job --comm-group @groups.json --latency 2us --overhead 1us --gap 0ns --gap-per-byte 50GB/s",

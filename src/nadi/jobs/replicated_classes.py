@@ -13,16 +13,20 @@ from nadi.jobs.class_rows import Origin, RankClass, resized, row_sizes, typical_
 from nadi.jobs.rank_blocks import RoleNames, copied_groups, outer_end
 from nadi.jobs.shared_sizes import is_sharded, with_more_members, with_smaller_shards
 from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
-from nadi.recordings.rank_spread import nearly_alike, parts_between, spread_of_ranks
+from nadi.recordings.rank_spread import (
+    communicating,
+    counts_of_names,
+    nearly_alike,
+    parts_between,
+    spread_of_ranks,
+)
 from nadi.systems.device import Device
-from nadi.trace.arrays import Bools, Floats, Ints, numbered_texts
+from nadi.trace.arrays import Floats, Ints
 from nadi.trace.groups import RankGroups
 from nadi.trace.schema import GROUPS
-from nadi.trace.trace import Trace
 
 WITHIN = "replica"
 """Role of all ranks of the job as it was, in which they send messages that name a rank."""
-_MEETINGS = ["COMM_COLL", "COMM_SEND", "COMM_RECV"]
 _COUNTED = 16
 """Equal ranks that count each for the mean of those that are nearly alike."""
 
@@ -96,12 +100,8 @@ def latest_of_copies(job: Classes, times: int) -> list[RankClass]:
     and largest ones are those of which the latest is later with a chance of 5 %.
     """
     traces = [one.trace for one in job.listed]
-    texts = pl.concat([trace.nodes["name"].cast(pl.String) for trace in traces])
-    names = numbered_texts(texts)[0]
-    meets = [_communicates(trace) for trace in traces]
-    cuts = np.cumsum([own.size for own in meets])[:-1]
-    counts = [np.bincount(own, minlength=int(names.max()) + 1) for own in np.split(names, cuts)]
-    alike = nearly_alike(counts, [int(own.sum()) for own in meets])
+    meets = [communicating(trace.nodes) for trace in traces]
+    alike = nearly_alike(counts_of_names(traces), [int(own.sum()) for own in meets])
     ranks = np.bincount(job.of, minlength=len(traces))
     found = list(job.listed)
     for one in np.unique(alike).tolist():
@@ -121,13 +121,9 @@ def latest_of_copies(job: Classes, times: int) -> list[RankClass]:
     return found
 
 
-def _communicates(trace: Trace) -> Bools:
-    return trace.nodes["kind"].is_in(_MEETINGS).to_numpy()
-
-
 def _computing(one: RankClass) -> Ints:
     """Return the typical times of computations; ns, 0 for others."""
-    return np.where(_communicates(one.trace), 0, np.maximum(one.times.typical, 0))
+    return np.where(communicating(one.trace.nodes), 0, np.maximum(one.times.typical, 0))
 
 
 def _later(one: RankClass, part: Ints, taken: Floats, latest: tuple[Floats, Floats]) -> RankClass:
@@ -137,7 +133,7 @@ def _later(one: RankClass, part: Ints, taken: Floats, latest: tuple[Floats, Floa
         np.rint(column * np.divide(wanted, taken, out=np.ones_like(taken), where=taken > 0)[part])
         for column, wanted in zip(columns[::2], latest, strict=True)
     )
-    moves = ~_communicates(one.trace) & (one.times.typical > 0)
+    moves = ~communicating(one.trace.nodes) & (one.times.typical > 0)
     times = NodeTimes(
         np.where(moves, typical, one.times.typical).astype(np.int64), one.times.low,
         np.where(moves, np.maximum(high, typical), one.times.high).astype(np.int64),

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
-from nadi.trace.arrays import Bools, Floats, Ints
+from nadi.trace.arrays import Bools, Floats, Ints, numbered_texts
+from nadi.trace.trace import Trace
 
+_MEETINGS = ["COMM_COLL", "COMM_SEND", "COMM_RECV"]
 _APART = 0.05
 """Share of operations in which ranks that do nearly the same may differ."""
 _NEIGHBORS = 8
@@ -22,6 +25,19 @@ _NEIGHBORS = 8
 _LONGER = 2.0
 """Times the length of a part that such a neighbor has at most."""
 _LIKELY = 0.95
+
+
+def communicating(nodes: pl.DataFrame) -> Bools:
+    """Return which nodes of a trace meet other ranks; bool, shape (nodes,)."""
+    return nodes["kind"].is_in(_MEETINGS).to_numpy()
+
+
+def counts_of_names(traces: Sequence[Trace]) -> list[Ints]:
+    """Return of each rank how often it has an operation of each name; int64, shape (names,)."""
+    names, _ = numbered_texts(pl.concat([one.nodes["name"].cast(pl.String) for one in traces]))
+    cuts = np.cumsum([trace.nodes.height for trace in traces])[:-1]
+    size = int(names.max(initial=0)) + 1
+    return [np.bincount(own, minlength=size) for own in np.split(names, cuts)]
 
 
 def parts_between(meets: Bools, most: int) -> Ints:

@@ -40,11 +40,10 @@ class TimeBound(msgspec.Struct, frozen=True):
     Attributes
     ----------
     low_ns, high_ns
-        With the least and the largest of the times that alike ranks took, and less or more by
-        ``contended_ns``.
+        With the least and the largest times of alike ranks, and less or more by ``contended_ns``.
     contended_ns
-        For how long communications of a rank overlap each other: so long one can wait for others
-        if times change their order.
+        An allowance for other orders of messages: half of the time for which communications of a
+        rank overlap each other, as one can wait for others if times change their order.
     """
 
     low_ns: int

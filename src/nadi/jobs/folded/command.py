@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 HELP = """Fold a job: store what ranks and layers repeat only once.
 
-Alike ranks become one, and layers, micro-batches and steps are stored once.
+Alike ranks become one, and layers, micro-batches and steps are stored once. Recorded
+ranks are alike if at most 5 % of their operations differ; with --exact if none do.
 The job is a Chakra .et file per rank, a recording, or a folder of nadi record --fake, as
 for nadi simulate. The folded job is a file that nadi simulate takes like the job
 itself: its answers are those of the whole job, with a bound where alike ranks took
@@ -62,6 +63,9 @@ def command(
         int, typer.Option("--to-ranks", metavar="N", min=0, show_default=False,
                           help="Scale down to so many ranks, as the job runs on --system."),
     ] = 0,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Fold only ranks that do exactly the same.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -70,14 +74,14 @@ def command(
 
     if undo:
         refuse("is for a job to fold, and --undo writes one again", "leave it out",
-               system=system, to_ranks=to_ranks, json=as_json)  # fmt: skip
+               system=system, to_ranks=to_ranks, exact=exact, json=as_json)  # fmt: skip
         _unfold(job, output, overwrite=overwrite)
         return
     if to_ranks and not system:
         raise UsageError(
             "--to-ranks", "times of communication depend on a system", "give --system, too"
         )
-    wishes = _Wishes(output, system, to_ranks, overwrite)
+    wishes = _Wishes(output, system, to_ranks, exact, overwrite)
     with show_progress(announce=False, use="fold") as progress:
         progress("starting")
         folded, described, scaled = _folded(job, wishes, progress)
@@ -95,6 +99,7 @@ class _Wishes(NamedTuple):
     output: str
     system: str
     to_ranks: int
+    exact: bool
     overwrite: bool
 
 
@@ -116,7 +121,7 @@ def _folded(
     found = read_job(job, progress)
     size = len(found) if isinstance(found, list) else len(found.traces)
     machine = described_system.fit(size) if described_system else None
-    folded = fold(found, machine, progress)
+    folded = fold(found, machine, progress, "exactly" if wishes.exact else "nearly")
     described = FOLD.data(folded)
     if machine and to_ranks:
         progress("scaling down")

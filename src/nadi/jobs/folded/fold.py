@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
+from nadi.jobs.folded.alike_ranks import with_one_program, within_bounds
 from nadi.recordings.folded.folded_job import FoldedJob, fold_classes, times_of_classes, unfold_job
 from nadi.recordings.folded.folded_trace import NodeTimes, own_times
 from nadi.recordings.folded.repeats import RankClasses, classes_of_ranks, plain_trace
@@ -22,6 +24,7 @@ from nadi.trace.issues import IssueLog, summed_issues
 from nadi.trace.schema import COMM_TYPES, ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 
+_MOST_OFF = 0.02  # of the step, if ranks that do nearly the same are folded as one
 _FASTEST = 1e9  # bytes per ns: communication takes no time
 
 
@@ -29,19 +32,20 @@ def fold(
     job: Job | Sequence[Trace] | Path | str,
     system: System | None = None,
     progress: Callable[[str], None] = lambda _: None,
-    *,
-    times_apart: bool = False,
+    alike: Literal["nearly", "exactly", "in time"] = "nearly",
 ) -> FoldedJob:
     """Fold a job: one trace for alike ranks, with layers, micro-batches and steps once.
 
     Ranks are alike if their operations, sizes, dependencies, tensors and roles in process groups
-    are equal. Repeats are found in the sequence of operations: rows of which all columns but times
-    are equal or grow evenly. A recording is folded as what ``nadi simulate`` makes of it.
+    are equal; recorded ones also if at most 5 % of their operations differ and the step does not by
+    more than 2 %. Repeats are found in the sequence of operations: rows of which all columns but
+    times are equal or grow evenly. A recording is folded as what ``nadi simulate`` makes of it.
 
     Times of alike ranks may differ. The typical time of an operation is then how much later the
     last of them ends it than it ends what it waits for, if communication takes no time, so that
     ranks that wait for the slowest are not counted as fast; of turns of a repeat it is the mean.
-    :func:`nadi.simulate` gives ``bound``, the answers for the least and the largest times.
+    :func:`nadi.simulate` gives ``bound``: the answers for the times of an average or of the slowest
+    rank, and for the times of the latest rank in each part between two meetings.
 
     Parameters
     ----------
@@ -51,8 +55,9 @@ def fold(
         On which typical times of ranks that differ are found; None for free communication.
     progress
         Called with a line of text before each longer stage.
-    times_apart
-        Whether only ranks of the same times are alike.
+    alike
+        Which ranks become one: also recorded ones that do ``nearly`` the same, only those that do
+        ``exactly`` the same, or only those that do it in the same time.
 
     Returns
     -------
@@ -73,17 +78,43 @@ def fold(
     if isinstance(job, FoldedJob):
         return job
     traces, groups, issues = _simulated(job)
+    machine = system or _free_communication(len(traces))
     progress("finding alike ranks")
+    if alike == "nearly" and groups is None and (near := with_one_program(traces)) is not None:
+        folded = _folded(near, None, issues, machine, progress)
+        whole = simulate_job(Job(traces, MATCHES.empty(), ISSUES.empty()), machine).makespan
+        off = simulate_job(folded, machine).makespan / max(whole, 1) - 1
+        if abs(off) <= _MOST_OFF:
+            return replace(folded, issues=summed_issues([issues, _nearly_alike(off)]))
+    return _folded(traces, groups, issues, machine, progress, in_time=alike == "in time")
+
+
+def _folded(
+    traces: tuple[Trace, ...], groups: RankGroups | None, issues: pl.DataFrame, machine: System,
+    progress: Callable[[str], None], *, in_time: bool = False,
+) -> FoldedJob:  # fmt: skip
+    """Fold ranks that do exactly the same, and the repeats of each."""
     numbered = all(trace.rank in (-1, rank) for rank, trace in enumerate(traces))
     classes = classes_of_ranks(traces, groups, numbered=numbered)
-    classes = _of_same_times(classes) if times_apart else classes
+    classes = _of_same_times(classes) if in_time else classes
     times = dict(enumerate(times_of_classes(classes)))
     varying = {number: one for number, one in times.items() if one is not None}
     if varying:
         progress("comparing times of ranks")
-        varying = _until_the_last(classes, varying, system or _free_communication(len(traces)))
+        varying = within_bounds(classes, _until_the_last(classes, varying, machine))
     progress("finding repeats")
     return fold_classes(classes, varying, issues)
+
+
+def _nearly_alike(off: float) -> pl.DataFrame:
+    log = IssueLog()
+    log.add(
+        "fold.nearly-alike", "info", 1,
+        "ranks of which at most 5 % of the operations differ have those of the lowest one, and "
+        f"their own times between communications: the step is {100 * off:+.1f} % off",
+        "fold with --exact to keep the operations of each",
+    )  # fmt: skip
+    return log.table()
 
 
 def _of_same_times(classes: RankClasses) -> RankClasses:

@@ -12,6 +12,7 @@ import polars as pl
 from nadi.recordings.folded.folded_job import FoldedJob
 from nadi.recordings.folded.folded_trace import FoldedTrace
 from nadi.recordings.folded.row_values import COUNTERS
+from nadi.recordings.rank_spread import communicating
 from nadi.results.declared import COUNT, LABEL, Column, Lines, Result, Rows, Tiles, decimals
 from nadi.results.text import rank_ranges
 from nadi.trace.arrays import Ints
@@ -40,9 +41,9 @@ def _described(job: FoldedJob) -> dict[str, Any]:
 
 
 def _class(fold: FoldedTrace, ranks: Ints, job: FoldedJob) -> dict[str, Any]:
-    times = fold.all_times
+    times, works = fold.all_times, ~communicating(fold.nodes)[fold.turns[0]]
     typical, low, high = (
-        int(np.maximum(column, 0).sum()) for column in (times.typical, times.low, times.high)
+        int(np.maximum(column[works], 0).sum()) for column in (times.typical, times.low, times.high)
     )
     return {
         "ranks": _ranges(ranks),

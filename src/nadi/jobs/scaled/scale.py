@@ -84,7 +84,7 @@ def scale(
     >>> nadi.simulate(scaled.job, nadi.load_system("dgx-h100", 2048))
     """
     found = given_job(job, progress)
-    folded = fold(found, progress=progress, times_apart=True)
+    folded = fold(found, progress=progress, alike="in time")
     progress("scaling")
     if isinstance(system, (str, Path)):
         system = load_system(system)
