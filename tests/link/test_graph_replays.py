@@ -286,7 +286,9 @@ def test_the_recording_of_the_capture_may_be_the_recording_itself(tmp_path: Path
     assert found(joined(tmp_path, capture([MODEL]) + later)) == MODEL
 
 
-def test_the_option_of_run_takes_a_file_and_a_folder(tmp_path: Path) -> None:
+def test_the_option_of_run_takes_a_file_and_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path / "here" / "step.json", replay([names(MODEL)]))
     elsewhere = write(tmp_path / "there" / "graphs.json", capture([MODEL]))
     for place in (elsewhere, elsewhere.parent):
@@ -295,6 +297,9 @@ def test_the_option_of_run_takes_a_file_and_a_folder(tmp_path: Path) -> None:
         summary = json.loads((folder / "summary.json").read_text())
         counts = {one["code"]: one["count"] for one in summary["issues"]}
         assert counts["graphs.joined"] == 4
+        assert "matched by name and order [4x]" in capsys.readouterr().out
+    assert main(["run", str(file)]) == 0
+    assert "nadi run TRACE --capture FILE" in capsys.readouterr().out
 
 
 def test_all_commands_take_captures_from_elsewhere(

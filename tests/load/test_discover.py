@@ -177,19 +177,22 @@ def _without_rank(demo_folder: Path, rank: int) -> bytes:
     return content.replace(b"distributedInfo", b"otherInfo")
 
 
+@pytest.mark.parametrize("given", [".", "profiling", "profiling/traces"])
 def test_folders_of_iterations_are_recordings_of_which_the_last_is_read(
-    demo_folder: Path, tmp_path: Path
+    demo_folder: Path, tmp_path: Path, given: str
 ) -> None:
     for iteration in (2, 10):
         for rank in range(2):
-            place = tmp_path / f"traces/iteration_{iteration}/rank{rank}_trace.json"
+            place = tmp_path / f"profiling/traces/iteration_{iteration}/rank{rank}_trace.json"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(_without_rank(demo_folder, rank))
-    found = list_files([tmp_path / "traces"])
+    (tmp_path / "profiling/memory_snapshot").mkdir()
+    found = list_files([tmp_path / given])
     assert {path.parent.name for path in found.devices} == {"iteration_10"}
-    job = nadi.load_job(tmp_path / "traces")
+    job = nadi.load_job(tmp_path / given)
     assert [trace.rank for trace in job.traces] == [0, 1]
-    assert "job.iterations" in job.issues["code"].to_list()
+    (said,) = job.issues.filter(job.issues["code"] == "job.iterations")["detail"].to_list()
+    assert said.endswith(": iteration_2")
 
 
 def test_ranks_of_serving_engines_are_in_their_names() -> None:

@@ -75,7 +75,8 @@ class TraceFiles:
         )  # fmt: skip
         log.add(
             "job.iterations", "info", len(self.earlier),
-            "folders are of earlier iterations, each a recording of its own",
+            "folders are of earlier iterations, each a recording of its own: "
+            + ", ".join(path.name for path in self.earlier[-5:]),
             "the last one is read; pass the folder of another, or two of them to nadi diff",
         )  # fmt: skip
         return log.table()
@@ -181,6 +182,8 @@ def _files_inside(folder: Path) -> list[Path]:
 
 def _of_iterations(folder: Path, found: TraceFiles) -> list[Path]:
     """Return the files of the last iteration, if a folder has one for each, as torchtitan's."""
+    traces = (folder / inner / "traces" for inner in ("profiling", "."))
+    folder = next((one for one in traces if one.is_dir()), folder)
     below = [one for one in folder.iterdir() if one.is_dir()]
     numbered = sorted((int(number[1]), one) for one in below
                       if (number := _ITERATION.fullmatch(one.name)))  # fmt: skip

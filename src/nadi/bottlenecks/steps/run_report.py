@@ -87,7 +87,11 @@ from nadi.units import (
 from nadi.whatif.what_if_results import WhatIf
 
 _LACKS = (".not-held", ".not-traced", ".no-operators")  # what another tool's file has not
-_ALWAYS_SHOWN = ("link.matched", "link.no-host")  # every result depends on how traces were matched
+# every result depends on which traces were read, how they were matched, and kernels of graphs
+_ALWAYS_SHOWN = (
+    "link.matched", "link.no-host", "job.iterations", "graphs.joined", "graphs.by-position",
+    "graphs.earlier", "graphs.no-capture",
+)  # fmt: skip
 _NAME_IN_LINE = 40
 _STEPS = 8  # in a line
 _MANY = 200  # rows of a table of ranks or streams

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nadi.recordings.dependencies.device_calls import device_calls, stream_work
+from nadi.recordings.dependencies.device_calls import StreamWork, device_calls, stream_work
 from nadi.recordings.dependencies.operator_nesting import Nesting, report_sampling
 from nadi.recordings.dependencies.synchronization import synchronization
 from nadi.recordings.dependencies.thread_handovers import (
@@ -18,6 +18,8 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEP_KINDS, DEPS, DEVICE_WORK
 from nadi.trace.trace import Trace
 
+_FOLLOWING = 10  # of programmatic dependent launches, one or two overlap
+_LAUNCHES = r"^(cuda|hip|cu)Launch(Kernel|CooperativeKernel)"
 _Pairs = tuple[Ints, Ints]
 
 
@@ -53,6 +55,7 @@ def find_deps(
     )  # fmt: skip
     report_sampling(device, log)
     work = stream_work(trace, launcher)
+    _report_odd_work(trace, work, log)
     here = device_calls(trace, launcher, work)
     found: list[tuple[str, _Pairs, bool]] = [
         ("call", _calls(nesting), False),
@@ -65,6 +68,28 @@ def find_deps(
         *((kind, pairs, True) for kind, pairs in waits_for_polled_work(here, nesting)),
     ]
     return _table(found)
+
+
+def _report_odd_work(trace: Trace, work: StreamWork, log: IssueLog) -> None:
+    """Record work whose duration cannot be right, and launches of which no kernel was recorded."""
+    end = (trace.column("start") + trace.column("duration"))[work.rows]
+    stream = np.repeat(np.arange(work.keys.size), np.diff(work.ptr))
+    outlasts = (end[:-_FOLLOWING] > end[_FOLLOWING:]) & (
+        stream[:-_FOLLOWING] == stream[_FOLLOWING:]
+    )
+    log.add(
+        "link.outlasts", "warning", int(outlasts.sum()),
+        f"device operations end after the {_FOLLOWING} that follow them on their stream: their "
+        "durations are likely corrupt",
+        "record again, or analyse a part without them with --window",
+    )  # fmt: skip
+    launches = trace.name_mask(_LAUNCHES) & trace.category_mask("runtime", "driver")
+    log.add(
+        "link.no-kernels", "warning",
+        int(launches.sum()) if not trace.category_mask("kernel").any() else 0,
+        "calls launch kernels, and the recording has none",
+        "see what the profiler printed: CUPTI may have failed, or its buffers were full",
+    )  # fmt: skip
 
 
 def _table(found: list[tuple[str, _Pairs, bool]]) -> pl.DataFrame:
