@@ -18,6 +18,7 @@ from nadi.estimates.inference_steps import wire_seconds
 from nadi.memory import study_second_tier
 from nadi.serving import (
     SERVER_SEARCH,
+    SERVER_SWEEP,
     SERVING,
     CacheTier,
     EngineRules,
@@ -33,6 +34,7 @@ from nadi.serving import (
 )
 from nadi.serving.served import drawn_requests
 from nadi.serving.step_times import StepTimes
+from nadi.serving.sweep_results import sweep_charts
 from nadi.systems import second_tier
 from tests.amounts import examples
 
@@ -231,6 +233,14 @@ def test_tiers_pay_below_the_price_of_the_devices_that_they_save(tmp_path: Path)
     assert data["price_per_tb_hour"] == pytest.approx(even.price / 2.048, rel=0.001)
 
 
+def test_sweeps_of_tiers_state_units() -> None:
+    swept = sweep_servers("llama3-8b", "hgx-h200", ["bandwidth=4,64GB/s", "capacity=10GiB"],
+                          tiers=("pool=1GB@5GB/s",), concurrency=2, **SMALL)  # fmt: skip
+    data = SERVER_SWEEP.data(swept)
+    assert "bandwidth 64.00 GB/s, capacity 10.00 GiB" in SERVER_SWEEP.markdown(data)
+    assert [one.x.label for one in sweep_charts(data)] == ["bandwidth in GB/s"] * 3
+
+
 def test_servers_beside_each_other() -> None:
     swept = sweep_servers("llama3-8b", "hgx-h200", ["concurrency=1,4", "tp=1,2,3"], **SMALL,
                           concurrency=2)  # fmt: skip
@@ -388,3 +398,30 @@ def test_prompts_wait_for_more_of_them(wait: int, share: float, late: int) -> No
     both = Requests.of(arrival[[0, 1, 1]], np.full(3, 50), np.array([60, 4, 4]))
     run = serve_on_engines(both, rules, [times] * 2)  # two of them fill the step
     assert (run.first - run.arrival)[1:].max() <= 2_500_000
+
+
+@settings(max_examples=examples(6), deadline=None, derandomize=True)
+@given(st.sampled_from(MODELS), st.sampled_from(SYSTEMS), st.sampled_from((1, 2, 8)))
+def test_what_bounds_steps_adds_up(model: str, system: str, tp: int) -> None:
+    """Few tokens wait for weights, many compute, and one device has no collectives."""
+    setup: dict[str, Any] = {"tp": tp, "concurrency": 1, "number": 1, "blocks": 999}
+    few, many = (
+        nadi.serve(model, system, input=tokens, output=output, budget=8192, **setup)
+        for tokens, output in ((8, 60), (8000, 1))
+    )
+    parts = []
+    for found in few, many:
+        sums = {name: int(one.sum()) for name, one in found.runs[0].instances.items()}
+        of_kernels = sums["dense"] - sums["network"]
+        parts.append(sums["memory"] / of_kernels)
+        assert (sums["network"] > 0) == (tp > 1)
+        assert 0 <= sums["memory"] <= of_kernels + found.runs[0].instances["steps"].sum()
+        data = SERVING.data(found)
+        # each part of each step is a whole number of ns
+        rounded = 10 * data["steps"]
+        assert sum(row["time_ns"] for row in data["spent"]) == pytest.approx(
+            data["busy_ns"], abs=rounded
+        )
+    assert parts[0] > 0.9
+    # products of narrow experts move more than they compute, also with many tokens
+    assert parts[1] < (1.0 if nadi.models.load_language_model(model).moe else 0.6)

@@ -41,6 +41,8 @@ class InferenceParts(NamedTuple):
 
     # all layers but the core of attention, the embedding, and messages between stages: by tokens
     dense: Floats
+    # of these: kernels that the device's memory bounds, and collectives: shape (2, tokens)
+    bound: Floats
     heads: Floats  # the last norm and the logits: by requests
     # the core of attention for a chunk of a prompt: shape (chunks, tokens before it)
     chunks: Floats
@@ -80,10 +82,14 @@ def inference_parts(
         group = RankGroup(np.array([2]), np.array([plan.tp * plan.dp]), np.array([0]))
         hop = message_seconds(machine, costs.block.boundary[number], group)
         dense = dense + (plan.pp - 1) * hop
-    if weight_bits:
-        dense = dense - _saved_seconds(model, machine, plans, weight_bits)
+    dense = dense - core(plans)
+    whole, memory = _layer_seconds(model, system, machine, plans)
+    first = costs.first.seconds[number]
+    network = np.maximum(dense - whole - first, 0.0)
+    saved = _saved_seconds(model, machine, plans, weight_bits) if weight_bits else 0.0
+    bound = np.stack([np.maximum(memory - saved, 0.0) + first, network])
     return InferenceParts(
-        dense - core(plans), costs.last.seconds[number],
+        dense - saved, bound, costs.last.seconds[number],
         _of_chunks(core, model, plan, chunks),
         _of_chunks(core, model, plan, chunks, _MANY) / _MANY,
         core([
@@ -150,6 +156,31 @@ def _core_seconds(
     seconds = kernel_seconds(machine, amounts.operations, datatype)
     summed: Floats = model.layers * seconds.reshape(len(plans), -1).sum(axis=1)
     return summed
+
+
+def _layer_seconds(
+    model: LanguageModel, system: System, machine: MachineDescription,
+    plans: Sequence[ParallelPlan],
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """Price kernels of all layers but the core of attention: all, and those that memory bounds.
+
+    Memory bounds a kernel whose bytes take longer than its operations, both at the device's peak.
+    """
+    whole, memory = np.zeros((2, len(plans)))
+    peak = max(system.compute.peak_of(plans[0].dtype), 1.0)
+    for kind in set(model.layer_kinds):
+        works = [
+            one.forward for plan in plans for one in layer_pieces(model, plan, kind)
+            if one.forward and one.name not in _CORE
+        ]  # fmt: skip
+        amounts = amounts_of_works(works)
+        datatype = np.zeros(amounts.flops.size, dtype=np.int64)
+        seconds = kernel_seconds(machine, amounts.operations, datatype)
+        waits = amounts.bytes / (machine.mem1.GBps * 1e9) >= amounts.flops / peak
+        times = model.layer_kinds.count(kind)
+        whole += times * seconds.reshape(len(plans), -1).sum(axis=1)
+        memory += times * (seconds * waits).reshape(len(plans), -1).sum(axis=1)
+    return whole, memory
 
 
 def _saved_seconds(

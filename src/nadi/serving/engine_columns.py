@@ -101,6 +101,8 @@ class INSTANCE(Columns, of="instances"):
     steps = column("how many there were")
     busy = column("time of all steps", "ns")
     dense = column("of which for products with weights and what goes by tokens", "ns")
+    memory = column("of ``dense``, what the device's memory bounds", "ns")
+    network = column("of ``dense``, collectives", "ns")
     prefill = column("of which for attention of prompts", "ns")
     decode = column("of which for attention of generated tokens, beyond that", "ns")
     heads = column("of which for logits and samples", "ns")
@@ -180,7 +182,7 @@ class BATCH(Columns, of="batch"):
 
 
 class Engines(NamedTuple):
-    """All instances; arrays of int64, but for the last eight (float64)."""
+    """All instances; arrays of int64, but for the last nine (float64)."""
 
     settings: np.ndarray
     requests: np.ndarray
@@ -208,6 +210,7 @@ class Engines(NamedTuple):
     wires: np.ndarray  # (2, links, tokens + 1): ns for which collectives of a step keep a link
     kept: np.ndarray  # (instances, depth, links): the same of steps under way, as a share
     dense: np.ndarray  # (2, tokens + 1): ns by tokens of a step; of prompts alone, of others
+    bound: np.ndarray  # (2, 2, tokens + 1): of these what memory bounds, and collectives
     heads: np.ndarray  # (2, sequences + 1): ns by requests that get a token
     axes: np.ndarray  # (4, points): chunk, tokens before it, decodes, tokens before each
     attention: np.ndarray  # (2, *points of the axes): ns

@@ -248,8 +248,8 @@ def _use(engines: Engines, row: int, rules: EngineRules) -> TierTraffic:
 
 _KEPT = ("arrival", "queued", "first", "last", "prompt", "output", "hits", "put_out")
 _SUMS = (
-    "steps", "busy", "dense", "prefill", "decode", "heads", "host", "beside", "tokens",
-    "hit_tokens", "loaded_tokens", "lost_tokens", "put_out", "in_system", "most_blocks",
+    "steps", "busy", "dense", "memory", "network", "prefill", "decode", "heads", "host", "beside",
+    "tokens", "hit_tokens", "loaded_tokens", "lost_tokens", "put_out", "in_system", "most_blocks",
 )  # fmt: skip
 
 
@@ -304,6 +304,7 @@ def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes])
         wires=np.stack([one.by_links(rules.budget, links) for one in times]),
         kept=np.zeros((instances, depth, links)),
         dense=np.stack([one.by_tokens(rules.budget) for one in times]),
+        bound=np.stack([one.by_bound(rules.budget) for one in times]),
         heads=np.stack([one.by_rows(max(rules.sequences, rules.budget)) for one in times]),
         axes=axes, attention=grid, crowded=crowded,
     )  # fmt: skip

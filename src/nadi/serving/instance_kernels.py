@@ -302,7 +302,8 @@ def step_ns(engines: Engines, instance: int, role: int) -> int:
     budget = engines.settings[SETTING.budget]
     decodes, num_chunks = batch[BATCH.decodes], batch[BATCH.chunks]
     context = batch[BATCH.context] / decodes if decodes else 0.0
-    dense = engines.dense[role, budget - batch[BATCH.left]]
+    tokens = budget - batch[BATCH.left]
+    dense = engines.dense[role, tokens]
     heads = engines.heads[role, batch[BATCH.rows]]
     longest, shared = 0.0, 0.0
     for k in range(num_chunks):
@@ -325,6 +326,8 @@ def step_ns(engines: Engines, instance: int, role: int) -> int:
         host += engines.settings[SETTING.launch]
     waits = max(0.0, host - on_device) if engines.settings[SETTING.hidden] else host
     row[INSTANCE.dense] += np.int64(dense)
+    row[INSTANCE.memory] += np.int64(engines.bound[role, 0, tokens])
+    row[INSTANCE.network] += np.int64(engines.bound[role, 1, tokens])
     row[INSTANCE.heads] += np.int64(heads)
     row[INSTANCE.prefill] += np.int64(alone)
     row[INSTANCE.decode] += np.int64(beside)

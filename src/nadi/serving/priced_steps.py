@@ -241,7 +241,7 @@ def priced_times(
     return StepTimes(
         tokens.astype(float), parts.dense * 1e9, tokens.astype(float), parts.heads * 1e9,
         axes, grid, setup.graphs, crowded,  # type: ignore[arg-type]
-        _wires(model, system, plan, -(-tokens // share), links),
+        _wires(model, system, plan, -(-tokens // share), links), parts.bound * 1e9,
     )  # fmt: skip
 
 

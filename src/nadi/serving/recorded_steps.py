@@ -180,5 +180,6 @@ def times_as_recorded(times: StepTimes, steps: tuple[RecordedStep, ...]) -> Step
     return times._replace(
         dense=times.dense * longer(times.tokens), heads=times.heads * longer(times.rows),
         attention=times.attention * longer(together),
+        bound=None if times.bound is None else times.bound * longer(times.tokens),
         crowded=None if times.crowded is None else times.crowded * longer(chunks)[:, None],
     )  # fmt: skip

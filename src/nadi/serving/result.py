@@ -39,7 +39,9 @@ _WHY = {
     "loads": "keys and values were loaded", "prompts": "prompts waited for more of them",
 }  # fmt: skip
 _SPENT = {
-    "dense": "weights and all that goes by tokens", "prefill": "attention of prompts",
+    "memory": "kernels of layers, bound by memory",
+    "compute": "kernels of layers, bound by computation", "network": "collectives",
+    "prefill": "attention of prompts",
     "decode": "attention of generated tokens", "heads": "logits and samples",
     "host": "the host", "beside": "collectives slowed by transfers of keys and values",
 }  # fmt: skip
@@ -100,10 +102,21 @@ def _latencies(found: Serving) -> Iterator[dict[str, Any]]:
 
 
 def _spent(found: Serving) -> Iterator[dict[str, Any]]:
-    for name, title in _SPENT.items():
-        yield {"part": name, "title": title, "time_ns": sum(
-            int(run.instances[name].sum()) for run in found.runs
-        )}  # fmt: skip
+    """Give the time of each part; measured layers do not tell what bounds them."""
+    sums = {
+        name: sum(int(run.instances[name].sum()) for run in found.runs)
+        for name in ("dense", *_SPENT) if name != "compute"
+    }  # fmt: skip
+    # parts of steps are whole ns, of which the sum may be some more than the whole
+    sums["compute"] = max(0, sums["dense"] - sums["memory"] - sums["network"])
+    titles = _SPENT
+    if found.basis.instance.times.bound is None:
+        titles = {"dense": "weights and all that goes by tokens"} | {
+            name: title for name, title in _SPENT.items()
+            if name not in ("memory", "compute", "network")
+        }  # fmt: skip
+    for name, title in titles.items():
+        yield {"part": name, "title": title, "time_ns": sums[name]}
 
 
 def _bound(found: Serving) -> Iterator[dict[str, Any]]:

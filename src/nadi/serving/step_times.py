@@ -40,6 +40,9 @@ class StepTimes(NamedTuple):
         kernel, at the first two axes, if that is known to be less.
     graphs
         Whether steps are padded to the sizes of CUDA graphs.
+    bound
+        Time of ``dense`` that the device's memory bounds, and that of collectives: shape
+        (2, points), if it is known.
     wires
         ns for which the bytes of a step's collectives keep each link of a rank, at ``tokens``:
         shape (links, points), if there are any.
@@ -54,10 +57,18 @@ class StepTimes(NamedTuple):
     graphs: bool = True
     crowded: Floats | None = None
     wires: Floats | None = None
+    bound: Floats | None = None
 
     def by_tokens(self, budget: int) -> Floats:
         """Give the time of 0 to ``budget`` tokens, shape (budget + 1,)."""
         return self._along_tokens(self.dense, budget)
+
+    def by_bound(self, budget: int) -> Floats:
+        """Give what memory bounds of it, and collectives, shape (2, budget + 1); 0 if unknown."""
+        none = np.zeros((2, self.tokens.size))
+        return np.stack([
+            self._along_tokens(one, budget) for one in (none if self.bound is None else self.bound)
+        ])  # fmt: skip
 
     def by_links(self, budget: int, links: int) -> Floats:
         """Give for how long 0 to ``budget`` tokens keep links, shape (links, budget + 1)."""

@@ -17,11 +17,16 @@ _SHARE = number(lambda share: f"{100 * share:.1f} %", "")
 _WIDE = 16  # how many times its first value an axis ends at to be logarithmic
 
 
+_IN = {"capacity": " in GiB", "bandwidth": " in GB/s"}  # what a sweep counts them in
+
+
 def _told(values: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {format_number(value) if isinstance(value, float) else value}"
-        for name, value in values.items()
-    )
+    return ", ".join(f"{name} {_value(name, value)}" for name, value in values.items())
+
+
+def _value(name: str, value: Any) -> str:
+    shown = format_number(value) if isinstance(value, float) else str(value)
+    return shown + _IN.get(name, "").replace(" in", "")
 
 
 _COLUMNS = (
@@ -58,7 +63,9 @@ def sweep_charts(data: dict[str, Any]) -> list[LineChart]:
     if not rows or not all(isinstance(row["values"][first], (int, float)) for row in rows):
         return []
     values = [row["values"][first] for row in rows]
-    across = ChartAxis(first, is_log=min(values) > 0 and max(values) >= _WIDE * min(values))
+    across = ChartAxis(
+        first + _IN.get(first, ""), is_log=min(values) > 0 and max(values) >= _WIDE * min(values)
+    )
     charts = []
     for key, label, unit in (
         ("output_tokens_per_second", "generated tokens/s", 1.0),
@@ -70,7 +77,7 @@ def sweep_charts(data: dict[str, Any]) -> list[LineChart]:
             own = [row for row in rows if not others or row["values"][others[0]] == value]
             x = np.array([row["values"][first] for row in own], dtype=float)
             y = np.array([np.nan if row[key] is None else row[key] / unit for row in own])
-            series.append(LineSeries(f"{others[0]} {value}" if others else label, x, y))
+            series.append(LineSeries(_told({others[0]: value}) if others else label, x, y))
         charts.append(LineChart(label, across, ChartAxis(label), tuple(series)))
     return charts
 
