@@ -78,7 +78,7 @@ def predict(folder: Path, case: str) -> Round:
     found = nadi.what_if(nadi.build_graph(job), *CHANGES[case], *more)
     interval, steps = found.interval, found.interval.num_steps
     ends = (interval.low_ns / found.measured_ns, interval.high_ns / found.measured_ns)
-    return Round(found.measured_ns / steps, found.step_ns / steps, *ends)
+    return Round(found.measured_ns / steps, found.window_ns / steps, *ends)
 
 
 def check(folder: Path, checks: Checks) -> None:

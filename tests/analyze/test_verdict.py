@@ -78,7 +78,7 @@ def test_the_cause_of_a_late_rank_is_what_it_does_more_and_not_what_takes_longes
     best = next(one for one in run.best_changes if str(one.change).startswith("balance"))
     # a third of it stays, the others get as much
     assert best.gain_ns == pytest.approx(200_000, abs=2_000)
-    assert best.gain_ns == run.measured_ns - nadi.what_if(run.graph, str(best.change)).step_ns
+    assert best.gain_ns == run.measured_ns - nadi.what_if(run.graph, str(best.change)).window_ns
 
 
 def test_a_rank_that_does_the_same_more_slowly(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_the_parts_of_a_recording_add_up(
     # what is tried are what-ifs that anyone can ask for
     for one in run.best_changes:
         asked = nadi.what_if(run.graph, str(one.change), window=run.window)
-        assert (asked.step_ns, asked.gain_ns) == (one.step_ns, one.gain_ns)
+        assert (asked.window_ns, asked.gain_ns) == (one.window_ns, one.gain_ns)
 
 
 def test_the_parts_are_those_of_the_path(pair: PairWriter) -> None:

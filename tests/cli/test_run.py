@@ -62,7 +62,7 @@ def test_run_writes_three_files_that_agree(run: Any, demo_folder: Path, tmp_path
     assert "clock skew between ranks: at most 658.1 us (no correction applied)" in out
     (change,) = summary["what_if"]
     assert change["change"] == "scale aten::copy_ 0.5"
-    assert change["step_ns"] < summary["measured_ns"]
+    assert change["window_ns"] < summary["measured_ns"]
 
     with (tmp_path / "critical_path.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -120,14 +120,14 @@ def test_the_bound_covers_ranks_of_different_times(factors: list[float]) -> None
 
 def test_other_answers_have_a_bound(job: Job, system: nadi.systems.System) -> None:
     def faster(done: nadi.simulation.Simulation) -> int:
-        return nadi.what_if(simulated_graph(done), "scale gemm 0.5").step_ns
+        return nadi.what_if(simulated_graph(done), "scale gemm 0.5").window_ns
 
     folded = nadi.fold(job)
     with pytest.raises(NadiError):
         bound_answer(folded, system, faster)  # no operation is called gemm
 
     def of_optimizer(done: nadi.simulation.Simulation) -> int:
-        return nadi.what_if(simulated_graph(done), "scale optimizer 0.5").step_ns
+        return nadi.what_if(simulated_graph(done), "scale optimizer 0.5").window_ns
 
     answer, bound = bound_answer(folded, system, of_optimizer)
     assert bound.low_ns == answer == bound.high_ns < nadi.simulate(folded, system).makespan

@@ -384,7 +384,7 @@ def try_what_if(seed: str, _: Path) -> bool:
     except nadi.NadiError as error:
         _check_line(error)
         return False
-    assert answer.step_ns >= 0
+    assert answer.window_ns >= 0
     return True
 
 

@@ -23,4 +23,4 @@ def test_runs(demo_run: nadi.bottlenecks.Run) -> None:
         mine.assert_equals(others)
     assert again.path.length == demo_run.path.length
     assert nadi.graph.replay_graph(again.graph).time.tolist() == demo_run.replay.time.tolist()
-    assert nadi.what_if(again.graph, "scale . 0.5").step_ns < again.measured_ns
+    assert nadi.what_if(again.graph, "scale . 0.5").window_ns < again.measured_ns

@@ -48,8 +48,8 @@ def test_graphs_jobs_and_traces_are_not_taken_for_each_other(
 
 def test_a_run_takes_changes_as_texts_and_as_values(demo_folder: Path) -> None:
     parsed = nadi.whatif.parse_change("scale aten::addmm 0.5")
-    gains = [nadi.run(demo_folder, what_if=one).what_ifs[0].step_ns for one in (parsed, [parsed])]
-    assert gains == [nadi.run(demo_folder, what_if=str(parsed)).what_ifs[0].step_ns] * 2
+    gains = [nadi.run(demo_folder, what_if=one).what_ifs[0].window_ns for one in (parsed, [parsed])]
+    assert gains == [nadi.run(demo_folder, what_if=str(parsed)).what_ifs[0].window_ns] * 2
 
 
 def test_a_system_may_be_given_by_its_name(demo_folder: Path) -> None:

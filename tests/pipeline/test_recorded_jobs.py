@@ -17,19 +17,19 @@ HALVED = CHANGE.replace("{}", "0.5")
 
 def test_a_text_in_the_place_of_a_list_of_changes_is_one_change(demo_folder: Path) -> None:
     done = nadi.run(demo_folder, what_if=HALVED)
-    assert [answer.step_ns for answer in done.what_ifs] == [
-        answer.step_ns for answer in nadi.run(demo_folder, what_if=[HALVED]).what_ifs
+    assert [answer.window_ns for answer in done.what_ifs] == [
+        answer.window_ns for answer in nadi.run(demo_folder, what_if=[HALVED]).what_ifs
     ]
     assert len(done.what_ifs) == 1
     asked = nadi.bottlenecks.ask(demo_folder, changes=HALVED)
     assert (asked.asked, asked.together) == ((HALVED,), None)
-    assert asked.whole.step_ns == done.what_ifs[0].step_ns
+    assert asked.whole.window_ns == done.what_ifs[0].window_ns
     swept = nadi.bottlenecks.ask(demo_folder, changes=CHANGE, sweep_over="0.5,1").sweep
     again = nadi.whatif.sweep(done.graph, CHANGE, "0.5:1:0.5", done.window)
     listed = nadi.whatif.sweep(done.graph, [CHANGE], ["0.5", "1"], done.window)
     for answers in (swept, listed):
-        assert [answer.step_ns for _, answer in answers] == [a.step_ns for _, a in again]
-    assert again[0][1].step_ns == done.what_ifs[0].step_ns < again[1][1].step_ns
+        assert [answer.window_ns for _, answer in answers] == [a.window_ns for _, a in again]
+    assert again[0][1].window_ns == done.what_ifs[0].window_ns < again[1][1].window_ns
     with pytest.raises(UsageError, match=r"^changes: no change contains the placeholder"):
         nadi.whatif.sweep(done.graph, HALVED, "1,2")
     with pytest.raises(UsageError, match=r"^values='1:0:0': is not a range"):

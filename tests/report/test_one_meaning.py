@@ -218,7 +218,11 @@ def check_other_commands(said: Said) -> None:
     for kind, time in path.iter_rows():
         assert time == pytest.approx(data["critical_path_by_kind"][kind.replace(" ", "_")] / steps)
     for one in data["best_changes"]:
-        assert one["gain_ns"] == whole - one["step_ns"]
+        assert one["gain_ns"] == whole - one["window_ns"]
+    balanced = [said.waits["balanced_ranks"]] if said.waits["balanced_ranks"] else []
+    answers = [*data["best_changes"], *said.what_if["changes"], *said.what_if["ideals"], *balanced]
+    for one in answers:
+        assert one["step_ns"] == round(one["window_ns"] / steps)
 
 
 def check_titles(said: Said) -> None:
@@ -253,10 +257,10 @@ def check_balanced_ranks(said: Said) -> None:
     if BALANCED not in limits:
         assert said.waits["balanced_ranks"] is None
         return
-    whole, step = said.data["measured_ns"], limits[BALANCED]["step_ns"]
-    assert said.data["verdict"]["balanced_ns"] == said.waits["balanced_ranks"]["step_ns"] == step
-    assert said.what_if["changes"][0]["step_ns"] == step
-    tried = {one["change"]: one["step_ns"] for one in said.data["best_changes"]}
+    whole, step = said.data["measured_ns"], limits[BALANCED]["window_ns"]
+    assert said.data["verdict"]["balanced_ns"] == said.waits["balanced_ranks"]["window_ns"] == step
+    assert said.what_if["changes"][0]["window_ns"] == step
+    tried = {one["change"]: one["window_ns"] for one in said.data["best_changes"]}
     assert tried.get(BALANCED, step) == step
     share, gain = format_percent(whole - step, whole), format_ns(whole - step)
     low, high = (

@@ -183,7 +183,7 @@ def check_drawing(drawing: Drawing, answer: nadi.whatif.WhatIf) -> None:
     assert measured.time.tolist() == answer.graph.time.tolist()
     check_part(drawing, measured, path, "before")
     check_part(drawing, answer.replay, answer.path, "after")
-    assert answer.path.length == answer.step_ns
+    assert answer.path.length == answer.window_ns
     assert path.length == answer.measured_ns
     starts = {(s.process, s.track, s.start) for s in drawing.slices if not s.longest}
     for tail, head in drawing.arrows:
@@ -438,7 +438,7 @@ def test_the_command_writes_all_changes_together_and_replaces_nothing(
     together = read_json(path)
     assert together.slices == drawing.slices
     length = sum(s.end - s.start for s in together.path("after"))
-    assert length == data["together"]["step_ns"]
+    assert length == data["together"]["window_ns"]
 
 
 def test_the_command_writes_to_addresses(

@@ -144,3 +144,15 @@ def test_results_that_lack_values_are_said(
             assert "lacks values that" in error
             assert len(error.strip().splitlines()) == 1
             assert not page.exists()
+
+
+def test_what_former_versions_called_a_step_is_the_window(tmp_path: Path) -> None:
+    row = {"step_ns": 6, "by_kind_of_step": [{"kind": "decode", "steps": 2, "step_ns": 3}]}
+    file = tmp_path / "former.json"
+    file.write_text(json.dumps({"changes": [row], "ideals": [{"step_ns": 5, "window_ns": 10}]}))
+    found = read_summary(file)
+    assert found is not None
+    assert found.data == {
+        "changes": [{**row, "window_ns": 6}],
+        "ideals": [{"step_ns": 5, "window_ns": 10}],
+    }

@@ -218,7 +218,7 @@ def test_a_change_that_keeps_the_order_says_what_a_new_simulation_says() -> None
     system = nadi.systems.System(Network((Dimension("ring", 4, 10.0, 100.0),)))
     graph = nadi.simulation.simulated_graph(nadi.simulate(traces(40), system))
     answer = nadi.what_if(graph, "scale n[02] 0.5")
-    assert answer.step_ns == nadi.simulate(traces(20), system).makespan
+    assert answer.window_ns == nadi.simulate(traces(20), system).makespan
 
 
 def test_the_job_keeps_to_the_data_model() -> None:
@@ -250,4 +250,4 @@ def test_with_rendezvous_a_send_waits_for_its_receive() -> None:
     assert path.segments.select("rank", "name").rows() == [(1, "n0"), (0, "n1")]
     graph = nadi.simulation.simulated_graph(done)
     later = nadi.what_if(graph, "scale n0 rank=1 2")
-    assert later.step_ns == done.makespan + 50_000
+    assert later.window_ns == done.makespan + 50_000

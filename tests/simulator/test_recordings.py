@@ -46,8 +46,8 @@ def test_it_agrees_with_what_the_replayed_graph_predicts(shared_traces: Path) ->
     assert run.prediction is not None
     done = simulate(run.job, run.prediction.change.system)
     # the graph knows of threads that go on before gloo's range ends, a node waits for all of it
-    assert done.makespan == pytest.approx(run.prediction.what_if.step_ns, rel=0.015)
-    assert run.prediction.what_if.step_ns < 0.9 * run.measured_ns
+    assert done.makespan == pytest.approx(run.prediction.what_if.window_ns, rel=0.015)
+    assert run.prediction.what_if.window_ns < 0.9 * run.measured_ns
 
 
 def test_with_slots_it_is_what_is_written_for_astra_sim(demo_folder: Path, tmp_path: Path) -> None:

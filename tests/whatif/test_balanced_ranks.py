@@ -23,10 +23,10 @@ def test_each_rank_does_the_mean(tmp_path: Path) -> None:
     window = choose_window(graph, find_steps(graph))
     answer = balanced(graph)
     assert answer.gain_ns == pytest.approx(20_000, abs=1_000)
-    assert answer.step_ns == nadi.whatif.balanced_ranks(graph, window).step_ns
-    assert answer.step_ns == nadi.what_if(graph, "balance .").step_ns
-    limits = {limit.name: limit.step_ns for limit in nadi.whatif.ideal_limits(graph, window)}
-    assert limits["balanced ranks"] == answer.step_ns
+    assert answer.window_ns == nadi.whatif.balanced_ranks(graph, window).window_ns
+    assert answer.window_ns == nadi.what_if(graph, "balance .").window_ns
+    limits = {limit.name: limit.window_ns for limit in nadi.whatif.ideal_limits(graph, window)}
+    assert limits["balanced ranks"] == answer.window_ns
 
 
 def gloo_ranks(folder: Path, ranks: list[list[tuple[str, float, float]]]) -> nadi.EventGraph:

@@ -162,7 +162,7 @@ def test_unknown_kernels_are_predicted_as_they_are_within_what_is_published(
     answer = nadi.what_if(nadi.build_graph(made.job()), "remove nccl")
     assert times_of(answer, "gemm") == [360 * US] * 3
     assert answer.unknown_ns == 3 * 360 * US
-    assert answer.published_ns == answer.step_ns - 3 * round(360 * US * (1 - 1 / 1.4))
+    assert answer.published_ns == answer.window_ns - 3 * round(360 * US * (1 - 1 / 1.4))
     assert answer.interval.low_ns <= answer.published_ns
 
 

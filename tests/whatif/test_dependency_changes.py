@@ -68,13 +68,13 @@ def test_a_cycle_is_named(graph: EventGraph) -> None:
 def test_the_path_goes_through_what_was_added(graph: EventGraph) -> None:
     answer = nadi.what_if(graph, "add k3 -> late$")
     path = answer.path
-    assert path.length == answer.step_ns == 110_000 + 5_000 + 25_000 + 5_000
+    assert path.length == answer.window_ns == 110_000 + 5_000 + 25_000 + 5_000
     assert path.by_operation().filter(name="late")["time"].to_list() == [5_000]
     # where nothing holds it up, the time before it is its own delay
     alone = nadi.what_if(graph, "add beside -> late$", "set beside 1us", "scale later 100")
     rows = alone.path.segments.select("rank", "name", "kind", "start", "end").rows()
     assert rows[0] == (0, "late", "unexplained", 0, 40_000)
-    assert alone.path.length == alone.step_ns
+    assert alone.path.length == alone.window_ns
 
 
 def test_what_is_cut_is_not_waited_for(graph: EventGraph) -> None:
@@ -97,7 +97,7 @@ def test_what_waits_for_nothing_begins_with_the_window(pair: PairWriter) -> None
     kernel(pair, 1, "k1", 1_030, 1_090)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     assert spans(graph, "cut launch k1")["k1"] == (1_002, 1_062)  # with its delay of 2 us
-    assert nadi.what_if(graph, "cut launch k1").step_ns == 100_000
+    assert nadi.what_if(graph, "cut launch k1").window_ns == 100_000
     whole = nadi.graph.replay_graph(
         nadi.whatif.apply_change(graph, nadi.whatif.parse_change("cut launch k1"))
     ).time
@@ -120,7 +120,7 @@ def test_a_rank_does_not_wait_without_arrivals(tmp_path: Path) -> None:
     # 10 us after its own start, as the data takes
     assert ends(graph, ALL_REDUCE, "cut arrival nccl rank=0") == [22, 62, 62]
     assert ends(graph, ALL_REDUCE, "cut arrival nccl") == [22, 62, 32]
-    limits = {limit.name: limit.step_ns for limit in nadi.whatif.ideal_limits(
+    limits = {limit.name: limit.window_ns for limit in nadi.whatif.ideal_limits(
         graph, nadi.graph.choose_window(graph, []))}  # fmt: skip
     assert limits["no communication"] == 51_000
 

@@ -33,7 +33,7 @@ def waiting(pair: PairWriter) -> EventGraph:
 
 
 def length_after(graph: EventGraph, *changes: str) -> float:
-    return nadi.what_if(graph, *changes).step_ns / 1000
+    return nadi.what_if(graph, *changes).window_ns / 1000
 
 
 def test_a_kernel_takes_the_time_that_is_set(waiting: EventGraph) -> None:
@@ -120,7 +120,7 @@ def test_ranks_do_not_wait_for_what_is_removed_on_another(tmp_path: Path) -> Non
     # alone a rank waits for nobody, and sends as long as before
     assert ends(graph, ALL_REDUCE, "remove nccl rank=1,2")[0] == 22
     answer = nadi.what_if(graph, "remove kind=communication")
-    assert answer.step_ns == 50_000 + 1_000  # the longest work, and the rest of its wait
+    assert answer.window_ns == 50_000 + 1_000  # the longest work, and the rest of its wait
 
 
 def test_communication_is_priced_by_what_a_rank_sends(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def check_together(graph: EventGraph, texts: tuple[str, ...]) -> None:
             check_sound(made)
     together = nadi.what_if(graph, *asked)
     assert together.replay.time.tolist() == nadi.graph.replay_graph(made).time.tolist()
-    assert together.step_ns == window.length(nadi.graph.replay_graph(made).time)
+    assert together.window_ns == window.length(nadi.graph.replay_graph(made).time)
     check_critical_path(together.replay, window)
 
 
@@ -136,7 +136,7 @@ def test_shorter_is_never_longer_after_other_changes(demo_run: nadi.bottlenecks.
     graph = demo_run.graph
     first = nadi.what_if(graph, "cut thread .", "remove gloo: rank=2")
     both = nadi.what_if(graph, "cut thread .", "remove gloo: rank=2", "scale aten:: 0.5")
-    assert both.step_ns <= first.step_ns <= demo_run.measured_ns
+    assert both.window_ns <= first.window_ns <= demo_run.measured_ns
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,8 @@ def test_a_rare_operation_cannot_gain_much_more_than_its_time(pair: PairWriter) 
 def test_work_that_grows_without_bound_has_a_bounded_interval(pair: PairWriter) -> None:
     graph = steps_of(pair, [100, 100])
     found = nadi.what_if(graph, "scale aten::mm 1000000")
-    assert 2 * found.step_ns > found.interval.high_ns >= found.step_ns
-    assert found.interval.low_ns > found.step_ns / 2
+    assert 2 * found.window_ns > found.interval.high_ns >= found.window_ns
+    assert found.interval.low_ns > found.window_ns / 2
 
 
 def test_an_inferred_dependency_without_repeats_may_be_wrong(pair: PairWriter) -> None:
@@ -160,7 +160,7 @@ def test_intervals_are_possible_and_hold_the_prediction(
     except UsageError:
         assume(False)
     interval = found.interval
-    assert interval.low_ns <= found.step_ns <= interval.high_ns
+    assert interval.low_ns <= found.window_ns <= interval.high_ns
     assert interval.gain_low_ns <= found.gain_ns <= interval.gain_high_ns
     assert interval.low_ns == found.measured_ns - interval.gain_high_ns >= 0
     assert interval.high_ns == found.measured_ns - interval.gain_low_ns

@@ -32,7 +32,7 @@ def test_the_largest_gain_comes_first_and_is_what_its_change_gains(pair: PairWri
     assert "scale ^k1$ 0.5" in texts(found)
     for one in found:
         answer = nadi.what_if(graph, one.change)
-        assert (one.step_ns, one.gain_ns) == (answer.step_ns, answer.gain_ns)
+        assert (one.window_ns, one.gain_ns) == (answer.window_ns, answer.gain_ns)
         assert one.gain_ns >= answer.measured_ns / 200
 
 

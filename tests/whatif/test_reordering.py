@@ -246,7 +246,7 @@ def test_an_all_reduce_behind_independent_work_moves_before_it() -> None:
     best = found.find().candidates[0]
     assert (best.name, best.kind, best.ranks) == ("c10d::all_", "communication", (0, 1))
     assert (best.change.after, best.held_by, best.num_moved) == ("aten::gradient", "raw", 1)
-    assert best.step_ns == found.new_length([best.change])
+    assert best.window_ns == found.new_length([best.change])
     # 300 us of other work hide it; the machine's event and launch take little
     assert 190_000 < best.gain_ns <= 200_000
     assert best.legal_ns <= best.new_start_ns < best.start_ns
@@ -268,7 +268,7 @@ def test_moved_communication_slows_what_runs_beside_it_then() -> None:
     assert (best.name, best.change.after) == ("c10d::all_", "aten::gradient")
     # two thirds of the 200 us that it takes are left: the kernels beside it do less meanwhile
     assert best.gain_ns == pytest.approx(200_000 / RATIO, rel=0.05)
-    assert best.step_ns == pytest.approx(found.new_length([best.change]), abs=2_000)
+    assert best.window_ns == pytest.approx(found.new_length([best.change]), abs=2_000)
 
 
 @pytest.mark.parametrize("runtime", ["hip", "cu"])
@@ -283,7 +283,7 @@ def test_calls_of_other_runtimes_are_those_of_cuda(runtime: str) -> None:
         names.str.contains(f"^{runtime}(StreamWaitEvent|EventRecord|CtxSync|DeviceSync)").sum() > 6
     )
     one, other = (
-        [(c.name, c.change.after, c.held_by, c.step_ns, c.legal_ns) for c in r.find().candidates]
+        [(c.name, c.change.after, c.held_by, c.window_ns, c.legal_ns) for c in r.find().candidates]
         for r in found
     )
     assert one == other
@@ -355,7 +355,7 @@ def test_what_moves_takes_along_what_it_needs() -> None:
     best = found.find().candidates[0]
     assert best.name == "c10d::all_"
     assert best.num_moved == 2
-    assert best.step_ns == found.new_length([best.change])
+    assert best.window_ns == found.new_length([best.change])
     assert best.gain_ns > 190_000
 
 
@@ -364,7 +364,7 @@ def test_reordering_twice_gains_nothing_more() -> None:
     answer = nadi.reorder(found.graph, found.window, None)
     assert answer.together is not None
     assert answer.together.gain_ns == sum(one.gain_ns for one in answer.applied)
-    assert answer.together.step_ns == answer.applied[-1].step_ns
+    assert answer.together.window_ns == answer.applied[-1].window_ns
     again = nadi.whatif.find_reorders(answer.together.replay.graph, found.window)
     assert not [one for one in again.candidates if one.gain_ns > 0]
 
@@ -429,7 +429,7 @@ def test_a_kernel_is_launched_before_work_of_the_host_that_it_does_not_need() ->
     found = recorded([FIRST, slow, step, Step("aten::item", reads=(3,), stream=-1)])
     best = found.find().candidates[0]
     assert (best.name, best.kind, best.change.after) == ("aten::step", "kernel", FIRST.name)
-    assert best.step_ns == found.new_length([best.change])
+    assert best.window_ns == found.new_length([best.change])
     assert best.gain_ns > 100_000
 
 
@@ -657,7 +657,7 @@ def check_data(found: Recorded, changed: EventGraph) -> None:
 
 def check_candidate(found: Recorded, one: Candidate) -> None:
     answer = nadi.what_if(found.graph, one.change, window=found.window)
-    assert (answer.step_ns, answer.gain_ns) == (one.step_ns, one.gain_ns)
+    assert (answer.window_ns, answer.gain_ns) == (one.window_ns, one.gain_ns)
     assert one.legal_ns <= one.new_start_ns
     check_data(found, answer.replay.graph)
 
@@ -670,11 +670,11 @@ def test_moves_keep_the_data_and_gain_what_the_program_gains(
     found = recorded(*ranks)
     for one in found.find().candidates:
         check_candidate(found, one)
-        assert one.step_ns == found.new_length([one.change])
+        assert one.window_ns == found.new_length([one.change])
     answer = nadi.reorder(found.graph, found.window, None)
     if answer.together:
         check_data(found, answer.together.replay.graph)
-        assert answer.together.step_ns == found.new_length([a.change for a in answer.applied])
+        assert answer.together.window_ns == found.new_length([a.change for a in answer.applied])
 
 
 @SETTINGS

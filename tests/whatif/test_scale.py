@@ -14,7 +14,7 @@ def length_after(pair: PairWriter, change: str) -> int:
     """Give the makespan in us after a change."""
     run = nadi.run(*pair.write(), what_if=[change])
     assert run.measured_ns == run.replayed_ns
-    return run.what_ifs[0].step_ns // 1000
+    return run.what_ifs[0].window_ns // 1000
 
 
 def test_a_host_operation_stands_for_all_that_lies_in_it(pair: PairWriter) -> None:
@@ -75,8 +75,8 @@ def test_work_that_is_not_on_the_path_gains_nothing(pair: PairWriter) -> None:
 def test_a_question_about_a_step_is_not_about_those_before(demo_folder: Path) -> None:
     change = "scale ProfilerStep#1$ 0"
     run = nadi.run(demo_folder, step=2, what_if=[change, "scale aten:: 0.5"])
-    assert run.what_ifs[0].step_ns == run.measured_ns
-    assert run.what_ifs[1].step_ns < run.measured_ns
+    assert run.what_ifs[0].window_ns == run.measured_ns
+    assert run.what_ifs[1].window_ns < run.measured_ns
 
 
 def test_the_given_graph_is_not_touched(demo_run: nadi.bottlenecks.Run) -> None:
@@ -91,7 +91,7 @@ def test_faster_communication_gains_no_more_than_its_time_on_the_path(
     demo_run: nadi.bottlenecks.Run, demo_folder: Path
 ) -> None:
     run = nadi.run(demo_folder, what_if=["scale gloo: 0"])
-    gain = run.measured_ns - run.what_ifs[0].step_ns
+    gain = run.measured_ns - run.what_ifs[0].window_ns
     assert 0 < gain <= demo_run.path.by_kind()["communication"]
 
 

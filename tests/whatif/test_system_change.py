@@ -176,9 +176,9 @@ def test_a_slower_network_takes_longer_and_goes_with_other_changes(
     slow, fast = (nadi.bottlenecks.on_system(demo_run.job, file) for file in files)
     graph, window = demo_run.graph, demo_run.window
     alone = nadi.what_if(graph, slow, window=window)
-    assert nadi.what_if(graph, fast, window=window).step_ns < alone.step_ns
+    assert nadi.what_if(graph, fast, window=window).window_ns < alone.window_ns
     both = nadi.what_if(graph, slow, "scale aten::mm 0.5", window=window)
-    assert both.step_ns < alone.step_ns
+    assert both.window_ns < alone.window_ns
     assert [str(change) for change in both.changes] == [
         "on pcie-workstation", "scale aten::mm 0.5"
     ]  # fmt: skip

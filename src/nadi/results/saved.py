@@ -35,6 +35,7 @@ RESULT_KINDS: dict[str, tuple[str, frozenset[str]]] = {
     "server_search": ("nadi serve --search", frozenset({"without_tiers", "has_tiers"})),
 }
 """Of each kind of results, the command that writes it, and keys that no other has."""
+_OF_WINDOWS = ("run", "what_if", "waits")
 _MAX_SIZE = 1 << 30
 _MOST = 1 << 63
 
@@ -73,12 +74,23 @@ def read_summary(path: Path | str) -> SavedSummary | None:
     if isinstance(first, dict):
         for kind, (_, keys) in RESULT_KINDS.items():
             if keys <= first.keys() and isinstance(found, list) == (kind == "second_tier"):
-                return SavedSummary(kind, found)
+                return SavedSummary(kind, _with_windows(found) if kind in _OF_WINDOWS else found)
     if is_folder:
         raise FormatError(
             str(place), "is not a summary of Nadi", "write it again with nadi run -o FOLDER"
         )
     return None
+
+
+def _with_windows(value: Any) -> Any:
+    """Name the time of a window as such: before version 0.4 it was called ``step_ns``."""
+    if isinstance(value, list):
+        return [_with_windows(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_windows(one) for key, one in value.items()}
+    is_former = "step_ns" in found and "window_ns" not in found and "steps" not in found
+    return {**found, "window_ns": found["step_ns"]} if is_former else found
 
 
 def _is_plain(value: Any) -> bool:

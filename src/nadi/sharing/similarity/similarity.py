@@ -334,7 +334,7 @@ def _times(name: str, run: Simulation) -> dict[tuple[str, str], int]:
     graph = simulated_graph(run)
     for text in _CHANGES:
         try:
-            found[name, text] = what_if(graph, parse_change(text)).step_ns
+            found[name, text] = what_if(graph, parse_change(text)).window_ns
         except NadiError:  # a job without such operations has no such time
             continue
     return found

@@ -102,7 +102,7 @@ def bound_answer(
     ----------
     answer
         A time in ns that is no shorter if operations take longer, such as the makespan after a
-        change: ``lambda done: nadi.what_if(simulated_graph(done), "scale gemm 0.5").step_ns``.
+        change: ``lambda done: nadi.what_if(simulated_graph(done), "scale gemm 0.5").window_ns``.
 
     Returns
     -------
