@@ -1,4 +1,4 @@
-"""How much tests try: 1/24 in short runs, 1/4 in ``.ci/run``, all with NADI_TEST_ALL=1."""
+"""How much tests try: 1/48 in short runs, 1/4 in ``.ci/run``, all with NADI_TEST_ALL=1."""
 
 import os
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ _Case = TypeVar("_Case")
 
 ALL = os.environ.get("NADI_TEST_ALL") == "1"
 """Whether everything is tried; only then every case is sure to be among it."""
-_SHARE = 1 if ALL else int(os.environ.get("NADI_TEST_SHARE", "24"))
+_SHARE = 1 if ALL else int(os.environ.get("NADI_TEST_SHARE", "48"))
 _LEAST = 6
 
 

@@ -37,7 +37,7 @@ def test_numbers_that_are_hard_to_hold(name: str, file: str, tmp_path: Path) -> 
     found = found[:: len(found) // 60 + 1]
     lines = itertools.cycle([line for line in command.lines if f"@{file.split('/')[0]}" in line])
     cases = itertools.product(found, _OTHERS)
-    for number, (place, value) in enumerate(some(cases, of=24, first=_FILES.index((name, file)))):
+    for number, (place, value) in enumerate(some(cases, of=48, first=_FILES.index((name, file)))):
         text = files[file]
         (tmp_path / file).write_bytes(text[: place.start()] + value + text[place.end() :])
         words = [word.replace("@", f"{tmp_path}/") for word in next(lines).split()]
