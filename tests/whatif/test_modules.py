@@ -179,6 +179,43 @@ def test_one_operator_for_all_parameters(tmp_path: Path, four: EventGraph) -> No
     assert {tree.paths[module] for module in tree.module[last].tolist()} == {"Mlp_0"}
 
 
+SPARSE, DENSE, FREED = [[number, storage, 0, 8, 4, "cpu"]
+                        for number, storage in ((10, 0), (11, 20), (12, 21))]  # fmt: skip
+
+
+def test_gradients_of_two_optimizers_of_which_one_is_sparse(pair: PairWriter) -> None:
+    """Both step after one backward; what a sparse accumulation frees is used by either again."""
+
+    def uses(name: str, at: int, parent: int, given: list[Any], made: list[Any]) -> None:
+        number = pair.op(name, at, 5, parent=parent)
+        sides = {"inputs": given, "outputs": made}
+        pair.nodes[number - 1] |= {
+            side: {"values": ids, "shapes": [[8]] * len(ids), "types": ["Tensor(float)"] * len(ids),
+                   "strides": [[1]] * len(ids)}
+            for side, ids in sides.items()
+        }  # fmt: skip
+
+    for step in range(2):
+        at = 200 * step
+        for place, made in enumerate([[SPARSE, FREED], [DENSE]]):
+            around = pair.op("torch::autograd::AccumulateGrad", at + 20 * place, 10)
+            uses("aten::detach", at + 20 * place + 2, around, [], made)
+        for place, given in enumerate([[SPARSE], [DENSE, FREED]]):
+            start = at + 60 + 50 * place
+            around = pair.op(f"Optimizer.step#{'ab'[place]}", start, 40)
+            uses(f"aten::of_{place}", start + 10, around, given, [])
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    steps = graph.op_names.str.starts_with("Optimizer.step#").to_numpy()
+    grads = np.flatnonzero((graph.op_names == "torch::autograd::AccumulateGrad").to_numpy())
+    grads = grads[np.argsort(graph.time[2 * grads])]
+    gradients = np.full(graph.num_ops, -1, dtype=np.int64)
+    gradients[grads] = [0, 1, 0, 1]
+    found = optimizer_parts(graph, steps, gradients, np.array([-1, -1])).module
+    for place in range(2):
+        ops = np.flatnonzero((graph.op_names == f"aten::of_{place}").to_numpy())
+        assert found[ops].tolist() == [place, place]
+
+
 def _last_gradients(nodes: list[dict[str, Any]]) -> Iterator[Any]:
     """Give the tensors that the last step's accumulations of gradients return."""
     accumulations = {n["id"] for n in nodes if n["name"] == "torch::autograd::AccumulateGrad"}

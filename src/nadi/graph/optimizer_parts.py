@@ -76,25 +76,36 @@ def _uses(graph: EventGraph, number: int, made: Ints, outer: Ints, step: Ints) -
     """Return which operators of a rank's optimizer use which gradients.
 
     ``op``, ``storage``, and ``made``: the operation that accumulated the gradient. Storages are
-    named by their address, which is reused later: a gradient counts until the next step begins.
+    named by their address, which is reused later: a gradient counts for the steps of optimizers
+    that follow it before another gradient is accumulated.
+    A sparse gradient has none and counts by itself: what else its accumulation writes is free at
+    once, and used again by the optimizer.
     """
     trace = graph.job.traces[number]
     mine = graph.ops_of_trace(number)
+    moment = graph.time[2 * np.where(step >= 0, step, np.arange(graph.num_ops))]
     begins = np.sort(graph.time[2 * np.unique(step[mine][step[mine] >= 0])])
+    accumulated = np.sort(moment[np.unique(made[mine][made[mine] >= 0])])
+    before = np.searchsorted(accumulated, begins, side="right")
+    begins = begins[np.diff(before, prepend=0) > 0]
     operands = trace.operands.filter(pl.col("tensor") >= 0)
     op = graph.ops_of_rows(number)[operands["node"].to_numpy()]
-    storage = trace.tensors["storage_id"].gather(operands["tensor"]).to_numpy()
+    tensors = trace.tensors[operands["tensor"]]
+    storage = tensors["storage_id"].to_numpy()
+    storage = np.where(storage > 0, storage, -1 - tensors["tensor_id"].to_numpy())
     is_output = operands["is_output"].to_numpy()
     writes = (op >= 0) & is_output & (made[op] >= 0)
+    is_sparse = np.zeros(graph.num_ops, dtype=np.bool_)
+    is_sparse[made[op[writes & (storage < 0)]]] = True
+    writes &= (storage < 0) | ~is_sparse[made[op]]
     reads = (op >= 0) & ~is_output & (outer[op] >= 0)
 
-    def table(rows: Bools, **columns: Ints) -> pl.DataFrame:
-        moment = graph.time[2 * np.where(step[op[rows]] >= 0, step[op[rows]], op[rows])]
-        period = np.searchsorted(begins, moment, side="left")
-        return pl.DataFrame({"storage": storage[rows], "period": period, **columns})
-
-    gradients = table(writes, made=made[op[writes]])
-    used = table(reads, op=outer[op[reads]])
+    next_step = np.searchsorted(begins, moment[op[writes]], side="left")
+    own_step = np.searchsorted(begins, moment[op[reads]], side="right") - 1
+    gradients = pl.DataFrame({
+        "storage": storage[writes], "period": next_step, "made": made[op[writes]],
+    })  # fmt: skip
+    used = pl.DataFrame({"storage": storage[reads], "period": own_step, "op": outer[op[reads]]})
     found = used.join(
         gradients.unique(["storage", "period"], keep="last", maintain_order=True),
         on=["storage", "period"],
