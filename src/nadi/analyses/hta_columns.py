@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nadi.analyses.hta.recorded_fields import parse_events
-from nadi.analyses.recorded.events import RankEvents
-from nadi.analyses.recorded.kernel_types import kernel_type_codes
+from nadi.analyses.recorded.events import RankEvents, kernel_type_codes
 from nadi.errors import checked
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace

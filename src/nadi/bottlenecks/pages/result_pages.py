@@ -18,8 +18,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from nadi.analyses.recorded.call_stacks import describe_flame, module_frames
-from nadi.analyses.recorded.events import RankEvents, events_of
-from nadi.analyses.recorded.kernel_types import kernel_type_codes
+from nadi.analyses.recorded.events import RankEvents, events_of, kernel_type_codes
 from nadi.analyses.recorded.memory_timeline import describe_memory
 from nadi.analyses.recorded.operators import describe_operators
 from nadi.analyses.recorded.over_time import recorded_counters

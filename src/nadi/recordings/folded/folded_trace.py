@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.recordings.folded.numbered_names import names_of, numbered_names
 from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
 from nadi.recordings.folded.repeats import (
     frame_of_operands,
@@ -21,6 +20,8 @@ from nadi.recordings.folded.row_values import (
     COUNTERS,
     RowLayout,
     join_values,
+    names_of,
+    numbered_names,
     parts_of,
     signed_rows,
     split_values,

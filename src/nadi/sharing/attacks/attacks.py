@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.sharing.attacks.attack_features import Seen
-from nadi.sharing.attacks.timed_products import side_by_durations
+from nadi.sharing.attacks.attack_features import Seen, side_by_durations
 from nadi.sharing.obfuscation.product_numbers import rank_of_estimate, rank_of_side
 from nadi.systems.device import Device
 from nadi.trace.arrays import Floats, Ints

@@ -27,8 +27,16 @@ from nadi.sharing.obfuscation.fidelity import (
     Yardstick,
     answers,
 )
-from nadi.sharing.obfuscation.free_schedule import RankWork, free_schedule, works_of
-from nadi.sharing.obfuscation.merged_work import Splits, WorkBeside, merge_work, slack_of, time_cuts
+from nadi.sharing.obfuscation.merged_work import (
+    RankWork,
+    Splits,
+    WorkBeside,
+    free_schedule,
+    merge_work,
+    slack_of,
+    time_cuts,
+    works_of,
+)
 from nadi.sharing.obfuscation.product_numbers import (
     MOST_MOVED,
     Forms,
