@@ -1,7 +1,5 @@
 """The events of a rank as HTA's parser has them, for the analyses of recordings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Of device traces that are larger than memory only the part is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

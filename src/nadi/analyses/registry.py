@@ -10,8 +10,6 @@ Charts of analyses: what the registry says of each, drawn from its table.
 Tables of analyses: printed, as JSON, and in files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module

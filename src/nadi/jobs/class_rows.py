@@ -1,7 +1,5 @@
 """What alike ranks do, while a job is scaled: a trace, its times, and where each row comes from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple

@@ -5,8 +5,6 @@ which are gathered (arXiv 2407.21783). So work changes with the tokens; what att
 and values, weights, and the sums of their gradients stay, and shards of weights have more owners.
 """
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 import numpy as np

@@ -1,7 +1,5 @@
 """More replicas of a job: groups that sum gradients grow, and all else is copied."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

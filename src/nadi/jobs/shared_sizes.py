@@ -1,7 +1,5 @@
 """Sizes of rows that depend on how many ranks share them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a device does over time: computes, communicates, copies, or nothing, and then why."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

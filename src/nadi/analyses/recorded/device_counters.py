@@ -1,7 +1,5 @@
 """Hardware counters of kernels, which the profiler records with CUPTI."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -3,8 +3,6 @@
 How an analysis of one rank becomes one of a job: a table with a column ``rank``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property, wraps

@@ -1,7 +1,5 @@
 """Where the time of a device goes: by type of kernel, by kernel, and by user annotation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

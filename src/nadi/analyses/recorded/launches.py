@@ -1,7 +1,5 @@
 """What operators launch, after which delay, and what waits in the queues of streams."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Memory over time is also data that is short enough to draw.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

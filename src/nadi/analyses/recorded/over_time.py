@@ -1,7 +1,5 @@
 """Values over time beside the operations of a timeline: devices, queues, copies, memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

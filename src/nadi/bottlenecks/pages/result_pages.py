@@ -3,8 +3,6 @@
 What a page shows beside the content of ``summary.json``: other analyses of the recording.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise

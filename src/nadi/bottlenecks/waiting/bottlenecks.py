@@ -1,7 +1,5 @@
 """Bottlenecks: what others wait for, ranked by what the window would gain without these waits."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Cascaded redistribution of waiting time over what the awaited actor waits for itself."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

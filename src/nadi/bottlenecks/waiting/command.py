@@ -1,7 +1,5 @@
 """``nadi waits``: who waits for whom, and what it costs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -3,8 +3,6 @@
 Waits that operations state by their names: for locks, and for data loaders.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Stretches of time of threads and streams, divided into work, latency and waits."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

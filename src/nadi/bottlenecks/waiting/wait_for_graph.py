@@ -4,8 +4,6 @@ After Zhou, Gan, Ma and Wang: wPerf, generic off-CPU analysis to identify bottle
 (OSDI 2018).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A job scaled up, and its time beside that of the job it came from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple

@@ -1,7 +1,5 @@
 """A trace in which repeated rows are stored once, and how it is folded and unfolded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ Equal rows have equal numbers, exactly and without hashes. Of names with numbers
 ``layers.3.mlp.up``, the text has to be equal, and the numbers may grow.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Attack obfuscated jobs of known models, and say how often that succeeds, by level."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar

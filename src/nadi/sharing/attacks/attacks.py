@@ -4,8 +4,6 @@ Each attack is given what the strongest of its kind would have: known jobs both 
 obfuscated at the same level with other keys. Its accuracy is that of the better of both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

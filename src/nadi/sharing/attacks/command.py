@@ -1,7 +1,5 @@
 """``nadi attack``: how often attacks on obfuscated jobs succeed."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -7,8 +7,6 @@ sides, the sides could be computed. FLOPs and bytes of a product are computed fr
 and every other number is rounded to a grid, up or down as the key says.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A trace in memory is encoded piece by piece, and other formats are read whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

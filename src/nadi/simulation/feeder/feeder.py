@@ -1,7 +1,5 @@
 """Hand out the nodes of a trace to a simulator, each after all of its dependencies have ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
