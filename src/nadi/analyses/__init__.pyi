@@ -3,7 +3,6 @@
 from .analyses import analyze as analyze, analyze_all as analyze_all
 from .hta.hta_path import HtaCriticalPath as HtaCriticalPath, hta_critical_path as hta_critical_path
 from .hta.overlay import hta_overlay as hta_overlay
-from .hta_columns import hta_events as hta_events
 from .recorded.breakdown import (
     communication_overlap as communication_overlap,
     idle_times as idle_times,
@@ -15,8 +14,11 @@ from .recorded.collectives import (
     collective_skew as collective_skew,
 )
 from .recorded.compiled import compiled_kernels as compiled_kernels
-from .recorded.device_counters import device_counters as device_counters
-from .recorded.events import RankEvents as RankEvents, events_of as events_of
+from .recorded.events import (
+    RankEvents as RankEvents,
+    events_of as events_of,
+    hta_events as hta_events,
+)
 from .recorded.experts import expert_imbalance as expert_imbalance
 from .recorded.from_graph import (
     kernel_contention as kernel_contention,
@@ -28,6 +30,7 @@ from .recorded.from_graph import (
 from .recorded.kernels import (
     annotation_kernels as annotation_kernels,
     annotation_times as annotation_times,
+    device_counters as device_counters,
     kernel_types as kernel_types,
     top_kernels as top_kernels,
 )

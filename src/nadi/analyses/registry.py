@@ -171,7 +171,7 @@ ANALYSES = (
              "operators.operator_times", "operators", ("bars", "name", "self_host_ns")),
     Analysis("compiled", "kernels of torch.compile: what each fuses, and its region",
              "compiled.compiled_kernels", "operators", ("bars", "kernel", "sum_ns")),
-    Analysis("counters", "hardware counters of kernels", "device_counters.device_counters",
+    Analysis("counters", "hardware counters of kernels", "kernels.device_counters",
              "devices", ("means", "counter", "value")),
     Analysis("modules", "time by module: forward, backward, optimizer",
              "from_graph.module_table", "operators", ("bars", "module", "forward_device_ns"),

@@ -11,10 +11,18 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError, Wording
-from nadi.jobs.class_rows import Origin, RankClass, RowSizes, resized, row_sizes
+from nadi.jobs.class_rows import (
+    Origin,
+    RankClass,
+    RowSizes,
+    comm_types,
+    of_role,
+    resized,
+    row_sizes,
+    with_more_members,
+)
 from nadi.jobs.rank_blocks import RoleNames
 from nadi.jobs.replicated_classes import Classes, grown
-from nadi.jobs.shared_sizes import comm_types, of_role, with_more_members
 from nadi.jobs.tensor_shares import (
     FEW,
     GRADIENT,

@@ -11,8 +11,8 @@ import networkx as nx
 import numpy as np
 import polars as pl
 
-from nadi.bottlenecks.waiting.cascade_kernels import WaitColumns, redistribute
 from nadi.bottlenecks.waiting.timelines import SegmentKind, Timelines
+from nadi.bottlenecks.waiting.waiting_kernels import WaitColumns, redistribute
 from nadi.trace.arrays import Ints
 
 SMALLEST_SHARE = 0.01

@@ -12,10 +12,12 @@ import numpy as np
 import polars as pl
 
 from nadi.recordings.communication.process_groups import PAIRWISE, communication_rows
-from nadi.recordings.ranks.collective_matching_kernels import MOST_DIFFERENCES, common_subsequence
+from nadi.recordings.matching.name_alignment_kernels import align
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 
+# operations of two ranks without a partner, between which pairs are as many as can be
+_MOST_EDITS = 512
 _COLUMNS = (
     "id", "name", "kind", "comm_type", "comm_bytes", "group", "src", "dst", "tag", "comms_id",
     "is_cpu", "start", "duration",
@@ -219,21 +221,23 @@ def _kinds(work: pl.DataFrame) -> Ints:
 
 def _common(kinds: dict[int, Ints], members: list[int]) -> dict[int, Ints]:
     """Find a common subsequence of several sequences: its places in each of them, by rank."""
-    furthest = np.empty((MOST_DIFFERENCES + 1, 2 * MOST_DIFFERENCES + 3), dtype=np.int64)
     first = members[0]
     common = np.arange(kinds[first].size)
     for rank in members[1:]:
-        partner = np.empty(common.size, dtype=np.int64)
-        common_subsequence(kinds[first][common], kinds[rank], furthest, partner)
-        common = common[partner >= 0]
+        common = common[_partners(kinds[first][common], kinds[rank]) >= 0]
     places = {first: common}
     for rank in members[1:]:
-        partner = np.empty(common.size, dtype=np.int64)
-        common_subsequence(kinds[first][common], kinds[rank], furthest, partner)
-        places[rank] = partner
+        places[rank] = _partners(kinds[first][common], kinds[rank])
     # the second search may choose another subsequence than the first, and drop items
     complete = np.all([places[rank] >= 0 for rank in members], axis=0)
     return {rank: places[rank][complete] for rank in members}
+
+
+def _partners(left: Ints, right: Ints) -> Ints:
+    """Return the place in ``right`` of the equal element of each of ``left``, or -1."""
+    partner = np.full(left.size, -1, dtype=np.int64)
+    align(left, right, _MOST_EDITS, partner)
+    return partner
 
 
 def _match_unnamed(across: Across) -> list[pl.DataFrame]:
