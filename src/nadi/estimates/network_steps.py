@@ -5,8 +5,6 @@ through the streams of one rank of each kind, as ranks differ in what they have 
 collective begins when the last kind comes to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

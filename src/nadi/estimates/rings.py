@@ -4,8 +4,6 @@ Rings in each dimension, cut into chunks: what the simulator does for such syste
 (``tests/estimate/test_nested_collectives.py`` compares them).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

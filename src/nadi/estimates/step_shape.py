@@ -1,7 +1,5 @@
 """How a step is cut: blocks on a stage, chunks of them, microbatches."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ In the backward they are gathered behind the reduction of the gradients of the l
 which they take their turns in one stream; so computing waits for both.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

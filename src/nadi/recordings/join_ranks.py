@@ -3,8 +3,6 @@
 Ranks are of one job if they state one world size, and overlap in time.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

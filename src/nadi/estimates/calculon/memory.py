@@ -6,8 +6,6 @@ never overlaps with the block's own memory accesses.
 Bytes of each kind of tensor on a processor, and how they fill the two memory tiers.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

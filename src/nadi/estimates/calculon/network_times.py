@@ -1,7 +1,5 @@
 """Seconds of one operation of the network, for many executions at once."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.estimates.calculon.machine_description import OPERATIONS, MachineDescription

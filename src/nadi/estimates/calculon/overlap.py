@@ -11,8 +11,6 @@ A block of a chunk is a base block, or the edge block at the chunk's end: under 
 two communicate differently.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The seconds and bytes of a whole step, from the costs of a block."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Estimates of networks that ship, or that a file describes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

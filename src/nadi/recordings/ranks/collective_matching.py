@@ -3,8 +3,6 @@
 Sends are matched with receives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Report where ranks disagree about their communication: rank, node, name, and the other rank."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

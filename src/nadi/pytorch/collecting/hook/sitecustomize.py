@@ -3,8 +3,6 @@
 Python imports one module of this name. The environment may have its own, further down the path.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
