@@ -1,5 +1,7 @@
 """Locks whose waits are ranges of the recording: for whom a thread waits, and how long."""
 
+from __future__ import annotations
+
 import os
 import sys
 import threading

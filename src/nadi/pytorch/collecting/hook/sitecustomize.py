@@ -3,6 +3,8 @@
 Python imports one module of this name. The environment may have its own, further down the path.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import os
