@@ -12,8 +12,7 @@ import numpy as np
 
 from nadi.estimates.calculon.block_costs import BlockCosts, OptimizerCosts
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.execution import Executions
-from nadi.estimates.step_shape import StepShape
+from nadi.estimates.execution import Executions, StepShape
 from nadi.trace.arrays import Floats
 
 
