@@ -12,13 +12,13 @@ from types import ModuleType
 import networkx as nx
 
 import nadi
-from nadi.cli.command_page import command_reference
 from nadi.trace.schema import data_model_page
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 from docs import notebooks  # noqa: E402  found by the path
+from docs.command_page import command_reference  # noqa: E402  as well
 from tests.test_house import FLOORS, floor_of, import_graph  # noqa: E402  as well
 
 BASE = "errors, version, units, progress, old_names"  # one box: they import nothing but each other

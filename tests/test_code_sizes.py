@@ -22,7 +22,7 @@ COMMANDS = {
     "sharing/parts/command.py: command",
     "jobs/generated/command.py: llm",
     "simulation/loggp/command.py: command",
-    "jobs/generated/generate_network_command.py: network",
+    "jobs/generated/command.py: network",
     "memory/offloading/command.py: command",
     "serving/command.py: command",
     "sharing/obfuscation/command.py: command",

@@ -4,8 +4,6 @@ polars works in threads, and a forked process has none of its parent's: the firs
 them for ever. Processes that are spawned begin anew and are fine.
 """
 
-from __future__ import annotations
-
 import os
 
 from nadi.errors import UsageError

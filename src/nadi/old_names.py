@@ -4,8 +4,6 @@ What stood in ``nadi.pipeline`` and its like stands in rooms now. A name means o
 them, so that it is found without a table.
 """
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 from importlib import import_module

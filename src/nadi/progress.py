@@ -1,7 +1,5 @@
 """Report the progress of a long read or write to a listener; without one, do nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

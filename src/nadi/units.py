@@ -3,8 +3,6 @@
 Inside Nadi, time is int64 nanoseconds and size is int64 bytes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 import nadi
 from nadi import analyses as analyze
-from nadi.analyses.recorded.kernel_types import KERNEL_TYPES
+from nadi.analyses.recorded.events import KERNEL_TYPES
 from nadi.trace import schema
 from tests.conftest import PairWriter
 from tests.reference.naive_analyses import Work, idle_of, lengths_of, states_of

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from docs.command_page import command_reference
 from nadi.cli import _FORMER, main
 from nadi.cli.app import make_app
-from nadi.cli.command_page import command_reference
 
 
 def test_the_list_of_commands_fits_one_screen(capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 import nadi
 from nadi.recordings import FoldedTrace, fold_trace, unfold_trace
 from nadi.recordings.folded.folded_trace import NodeTimes
-from nadi.recordings.folded.numbered_names import names_of, numbered_names
+from nadi.recordings.folded.row_values import names_of, numbered_names
 from nadi.trace.attributes import AttributeBuilder, LazyAttributes
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace

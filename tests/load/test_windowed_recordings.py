@@ -14,7 +14,6 @@ import nadi
 from nadi.analyses import recorded_parts
 from nadi.analyses.recorded_parts import recorded_part
 from nadi.files.kineto import kineto_pieces
-from nadi.recordings import windowed_recordings
 from nadi.whatif.parts import PartOf
 
 
@@ -62,7 +61,7 @@ def test_the_part_is_the_same(
 ) -> None:
     (whole,) = recorded_part([recording], part).ranks
     monkeypatch.setattr(kineto_pieces, "PIECE", piece)
-    monkeypatch.setattr(windowed_recordings, "_MARGIN_NS", 0)
+    monkeypatch.setattr(recorded_parts, "_MARGIN_NS", 0)
     monkeypatch.setattr(recorded_parts, "are_large", lambda paths: True)
     (read,) = recorded_part([recording], part).ranks
     columns = ("name", "category", "start", "duration", "thread", "stream", "correlation")

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from nadi.sharing.attacks.timed_products import TimedProducts, side_by_durations
+from nadi.sharing.attacks.attack_features import TimedProducts, side_by_durations
 from nadi.sharing.obfuscation.product_numbers import (
     bytes_forms,
     flops_forms,

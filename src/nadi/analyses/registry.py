@@ -10,8 +10,6 @@ Charts of analyses: what the registry says of each, drawn from its table.
 Tables of analyses: printed, as JSON, and in files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -122,7 +120,7 @@ ANALYSES = (
              "breakdown.temporal_breakdown", "devices",
              ("bars", "rank", "computation_ns", "exposed_communication_ns", "exposed_memory_ns",
               "idle_ns")),
-    Analysis("idle", "idle times of streams by cause", "idle_times.idle_times", "devices",
+    Analysis("idle", "idle times of streams by cause", "breakdown.idle_times", "devices",
              ("bars", "cause", "idle_ns")),
     Analysis("kernel-types", "busy time by the types of work that run at once",
              "kernels.kernel_types", "devices", ("bars", "type", "time_ns")),
@@ -131,17 +129,17 @@ ANALYSES = (
     Analysis("overlap", "communication of devices while they compute",
              "breakdown.communication_overlap", "communication",
              ("bars", "rank", "overlapped_ns", "exposed_ns")),
-    Analysis("annotations", "time of user annotations", "annotation_times.annotation_times",
+    Analysis("annotations", "time of user annotations", "kernels.annotation_times",
              "annotations", ("bars", "name", "sum_ns")),
     Analysis("annotation-kernels", "device work by user annotation",
-             "annotation_times.annotation_kernels", "annotations",
+             "kernels.annotation_kernels", "annotations",
              ("bars", "annotation", "sum_ns")),
-    Analysis("queue", "lengths of the queues of streams", "queue_lengths.queue_summary",
+    Analysis("queue", "lengths of the queues of streams", "launches.queue_summary",
              "launches", ("means", "stream", "mean_over_time")),
     Analysis("queue-series", "lengths of the queues of streams over time",
-             "queue_lengths.queue_lengths", "launches", ("steps", "time_ns", "length", "stream")),
+             "launches.queue_lengths", "launches", ("steps", "time_ns", "length", "stream")),
     Analysis("full-queues", "time in which queues of streams were full",
-             "queue_lengths.full_queues", "launches", ("bars", "stream", "full_ns")),
+             "launches.full_queues", "launches", ("bars", "stream", "full_ns")),
     Analysis("bandwidth", "copies and memory sets by kind", "memory_bandwidth.memory_bandwidth",
              "memory", ("means", "kind", "gb_per_s")),
     Analysis("bandwidth-series", "bandwidth of copies and memory sets over time",
@@ -161,7 +159,7 @@ ANALYSES = (
     Analysis("memory-holders", "who holds the memory of devices at its peak",
              "memory_timeline.memory_holders", "memory", ("bars", "operator", "held_bytes")),
     Analysis("memory-segments", "segments of devices: used, free, and why not",
-             "memory_segments.memory_segments", "memory",
+             "memory_timeline.memory_segments", "memory",
              ("bars", "kind", "requested_bytes", "rounding_bytes", "free_bytes")),
     Analysis("memory-series", "memory of devices over time", "memory_timeline.memory_timeline",
              "memory", ("steps", "time_ns", "allocated_bytes", "device")),
@@ -173,7 +171,7 @@ ANALYSES = (
              "operators.operator_times", "operators", ("bars", "name", "self_host_ns")),
     Analysis("compiled", "kernels of torch.compile: what each fuses, and its region",
              "compiled.compiled_kernels", "operators", ("bars", "kernel", "sum_ns")),
-    Analysis("counters", "hardware counters of kernels", "device_counters.device_counters",
+    Analysis("counters", "hardware counters of kernels", "kernels.device_counters",
              "devices", ("means", "counter", "value")),
     Analysis("modules", "time by module: forward, backward, optimizer",
              "from_graph.module_table", "operators", ("bars", "module", "forward_device_ns"),

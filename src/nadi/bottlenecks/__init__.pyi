@@ -47,6 +47,7 @@ from .waiting.bottlenecks import (
     Waits as Waits,
     WithoutWaits as WithoutWaits,
     find_waits as find_waits,
+    waits as waits,
 )
 from .waiting.switches import switch_timelines as switch_timelines
 from .waiting.timelines import (
@@ -61,4 +62,3 @@ from .waiting.wait_for_graph import (
     find_knots as find_knots,
     wait_graph as wait_graph,
 )
-from .waiting.waiting_jobs import waits as waits

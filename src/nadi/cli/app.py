@@ -21,7 +21,7 @@ from nadi.estimates.single import command as estimate
 from nadi.graph import draw_command as draw_graph
 from nadi.graph.timeline import command as draw_timeline
 from nadi.jobs.folded import command as fold
-from nadi.jobs.generated import generate_command as generate
+from nadi.jobs.generated import command as generate
 from nadi.jobs.scaled import command as scale
 from nadi.memory.offloading import command as memory_offload
 from nadi.memory.placement import command as memory_place

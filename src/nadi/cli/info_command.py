@@ -59,7 +59,7 @@ def command(
     from nadi.files.trace_files import read
     from nadi.recordings.discover import TraceFiles, list_files
     from nadi.recordings.rank_map import RANK_MAP
-    from nadi.recordings.summary.result import describe, print_description
+    from nadi.recordings.summary import describe, print_description
     from nadi.results.text import to_json
     from nadi.simulation.runs.result import SIMULATION
     from nadi.simulation.runs.saved import is_saved_simulation, read_simulation

@@ -18,6 +18,7 @@ from .execution import Execution as Execution, Executions as Executions, columns
 from .network_steps import (
     NetworkEstimate as NetworkEstimate,
     estimate_network as estimate_network,
+    network_estimate as network_estimate,
 )
 from .plan_execution import execution_of_plan as execution_of_plan
 from .price_bounds import PriceBounds as PriceBounds
@@ -31,7 +32,6 @@ from .single.estimate import (
     describe_step as describe_step,
     describe_sweep as describe_sweep,
 )
-from .single.network_estimates import network_estimate as network_estimate
 from .single_estimate import Estimate as Estimate, estimate as estimate
 from .stated_files import (
     Described as Described,

@@ -1,7 +1,5 @@
 """What was measured on a machine, for estimates: kernels of recordings, and collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

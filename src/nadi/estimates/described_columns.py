@@ -4,8 +4,6 @@ A sweep varies numbers of a model or a machine. The core does the same with a nu
 column of shape (executions,); what is here takes rows of such columns, wherever they stand.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import msgspec

@@ -1,7 +1,5 @@
 """Nadi's own descriptions as an estimate needs them: systems and language models."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

@@ -1,7 +1,5 @@
 """A transformer as its estimate needs it: sizes, by the names of Calculon's application files."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -4,8 +4,6 @@ What a block costs depends on few fields, so it is worked out once for each of t
 values; executions then take it by index, in parts whose columns fit the cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 

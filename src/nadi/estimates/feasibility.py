@@ -1,7 +1,5 @@
 """Whether an execution can be, and what each that cannot lacks."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ Each stream works in order, and an operation waits for those that it names. What
 for is exposed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 

@@ -23,12 +23,11 @@ from nadi.estimates.calculon.memory import (
 from nadi.estimates.calculon.overlap import DataParallel
 from nadi.estimates.calculon.step_costs import StepCosts, StepTimes
 from nadi.estimates.estimated_model import ModelDescription
-from nadi.estimates.execution import Executions
+from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
-from nadi.estimates.step_shape import StepShape, shape_of
 from nadi.estimates.uneven_pipelines import ChunkSeconds, followed_seconds, is_followed
 from nadi.estimates.weight_gathers import GatherSeconds, gather_seconds
 from nadi.systems.memory_tiers import streamed_seconds, usual_buffers

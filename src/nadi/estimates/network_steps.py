@@ -5,10 +5,9 @@ through the streams of one rank of each kind, as ranks differ in what they have 
 collective begins when the last kind comes to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +15,11 @@ from nadi.errors import UsageError
 from nadi.estimates.part_structures import amounts_of_works
 from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
 from nadi.models.networks.network_file import NeuralNetwork
-from nadi.models.networks.network_jobs import memory_of_step, steps_of_kinds
+from nadi.models.networks.network_jobs import memory_of_step, planned_network, steps_of_kinds
 from nadi.models.networks.network_plan import NetworkPlan
 from nadi.models.networks.network_rows import step_rows
 from nadi.simulation.alone.collective import collective_time
+from nadi.systems.library import load_system
 from nadi.systems.prices.price_list import price
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats
@@ -191,3 +191,17 @@ def _times(walk: _Walk) -> dict[str, float]:
     role = rows[int(np.argmax(walk.end.max(1)))].role or "tables"
     took(_EXPOSED[role], float(walk.end.max()) - free)
     return found
+
+
+def network_estimate(
+    network: str | Path | NeuralNetwork, system: str | Path, **plan: Any
+) -> NetworkEstimate:
+    """Estimate a step without simulating it; network and plan as for :func:`network_job`.
+
+    Raises
+    ------
+    UsageError, InputError, FormatError
+        As for :func:`network_job`, and if there is no such system.
+    """
+    found, checked = planned_network(network, plan)
+    return estimate_network(found, checked, load_system(system, checked.ranks))

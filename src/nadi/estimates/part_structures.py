@@ -5,8 +5,6 @@ degrees exceed one. Degrees, micro-batches and widths change sizes alone. So pro
 once for each structure; where each of their rows takes its sizes from is found by its name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

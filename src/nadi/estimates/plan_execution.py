@@ -1,7 +1,5 @@
 """A plan of a language model's job as an execution: the same run, by both names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 

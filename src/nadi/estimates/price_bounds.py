@@ -1,7 +1,5 @@
 """How sure an estimate is: steps with the least and the most that prices of kernels can be."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec

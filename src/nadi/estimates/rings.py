@@ -4,14 +4,15 @@ Rings in each dimension, cut into chunks: what the simulator does for such syste
 (``tests/estimate/test_nested_collectives.py`` compares them).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimates.calculon.machine_description import MachineDescription, NestedNetwork
-from nadi.estimates.calculon.network_times import network_time
+from nadi.estimates.calculon.machine_description import (
+    MachineDescription,
+    NestedNetwork,
+    network_time,
+)
 from nadi.systems.collective_times import known_times
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.systems.system import System

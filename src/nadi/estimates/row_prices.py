@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.network_times import processor_usage
+from nadi.estimates.calculon.machine_description import MachineDescription, processor_usage
 from nadi.estimates.execution import Executions
 from nadi.estimates.part_structures import GATHERED_AGAIN, Amounts, PartProgram
 from nadi.estimates.rings import RankGroup, collective_seconds

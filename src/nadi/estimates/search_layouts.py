@@ -5,8 +5,6 @@ difference depends on the layout: one processor per tensor has nothing to gather
 nothing to reduce. Choices without a difference are left out.
 """
 
-from __future__ import annotations
-
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a search finds: the best executions, and how many break which rule."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ A field is named by its path in the file that states it, such as ``memory.tier2.
 The values of a sweep as they are written: lists, ranges, and quantities with units.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

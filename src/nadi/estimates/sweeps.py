@@ -1,7 +1,5 @@
 """Estimates at all points of one or two axes, through the same core as one estimate."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

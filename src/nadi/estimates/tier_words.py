@@ -1,7 +1,5 @@
 """A memory tier in words: bandwidth, direction, sharing, and the schedule of what lives there."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from nadi.estimates.calculon.machine_description import MemoryColumns

@@ -5,16 +5,13 @@ In the backward they are gathered behind the reduction of the gradients of the l
 which they take their turns in one stream; so computing waits for both.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimates.execution import Executions
+from nadi.estimates.execution import Executions, StepShape
 from nadi.estimates.generated_blocks import GeneratedCosts, PartSeconds
 from nadi.estimates.step_ends import PartEnds, StepEnds
-from nadi.estimates.step_shape import StepShape
 from nadi.trace.arrays import Bools, Floats
 
 _TIE = 1e-9  # seconds: what begins at once with a gather goes before it

@@ -1,7 +1,5 @@
 """Names of communications in PyTorch and its communication libraries."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """CSV: write each table of a trace as a text file, and read a table of numbers and texts."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read dumps of PyTorch's flight recorder: the latest collectives of a rank, pickled or JSON."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -24,8 +24,6 @@ They are what GOAL files hold (:mod:`nadi.files.goal`), and what LogGP models ru
 (:mod:`nadi.simulation.loggp`): collectives are taken apart into their messages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

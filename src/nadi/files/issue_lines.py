@@ -4,8 +4,6 @@ A line is ``issue,npu_id=0,curr_cycle=5,node_id=1,node_name=COMP_NODE_matmul`` o
 the same. Only the order of fields counts, and not their names.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from nadi.errors import FormatError

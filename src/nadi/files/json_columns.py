@@ -1,7 +1,5 @@
 """Columns of JSON texts: every distinct value is formatted once, then texts are joined."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

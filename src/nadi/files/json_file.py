@@ -1,7 +1,5 @@
 """Shared by JSON readers: the outermost object, errors, lists and text tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor

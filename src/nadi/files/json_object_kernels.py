@@ -1,7 +1,5 @@
 """Objects of a list, or one after another, from the bytes of their JSON to columns."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.files.read_columns import INTEGER, NULL, OTHER

@@ -1,7 +1,5 @@
 """Read members of many alike JSON objects as columns, without an object of Python for each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Look up the row of a node by its id."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.trace.arrays import Ints

@@ -1,7 +1,5 @@
 """Parquet, read in a process of its own: polars ends its process on some damaged files."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -5,8 +5,6 @@ and one where it ends; work of devices is in packets of its own, with its durati
 fields are those of Perfetto's protos/perfetto/trace, and of PyTorch's extension of it.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Instructions of a pickle, looked at before Python reads it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import kernel

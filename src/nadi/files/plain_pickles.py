@@ -5,8 +5,6 @@ function, and make Python take all memory by a list of any stated length. So all
 looked at first, and Python's own reader gets a pickle only if each makes a plain value.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from typing import Any

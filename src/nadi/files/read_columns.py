@@ -1,7 +1,5 @@
 """Columns that a kernel read from the bytes of a file: numbers, and where texts stand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Descriptions that users write in TOML, YAML or JSON, and their conversion to typed values."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Files that are shipped with Nadi and found by name: systems, devices and language models."""
 
-from __future__ import annotations
-
 import difflib
 from importlib import resources
 from os.path import isdir, isfile  # which take names of any length

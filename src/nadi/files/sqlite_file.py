@@ -4,8 +4,6 @@ SQLite itself only parses the declarations of tables. Its rows would come one at
 takes longer than all that is done with them; and no view, trigger or extension of a file can run.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing

@@ -3,8 +3,6 @@
 Numbers in it have their highest byte first, and pages count from 1.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.files.read_columns import INTEGER, NULL, OTHER

@@ -16,8 +16,6 @@ Lines have the same parts in all of them: thread, CPU, time in seconds, event, i
 Files with the switches of threads, as the system recorded them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

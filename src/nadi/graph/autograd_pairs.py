@@ -1,7 +1,5 @@
 """Autograd's nodes of the backward, and the operators of the forward that made them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which time of a graph counts as communication."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, EventGraph

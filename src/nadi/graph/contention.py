@@ -6,8 +6,6 @@ ratio is of no use: persistent kernels have one grid for all sizes, and a large 
 communication compares with a small one alone. Then the ratio is unknown, and says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt

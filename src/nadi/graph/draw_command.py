@@ -1,7 +1,5 @@
 """``nadi draw graph``: a part of the event graph as a drawing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

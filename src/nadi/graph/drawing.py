@@ -5,8 +5,6 @@ Nodes and edges of a part of a graph as DOT, GraphML, SVG or PDF.
 The event graph of a recording as a drawing, from files.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

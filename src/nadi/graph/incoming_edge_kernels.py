@@ -1,7 +1,5 @@
 """Edges put where they enter: sorted by destination, part after part, without a copy in between."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import kernel

@@ -1,7 +1,5 @@
 """The event graph of recorded files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Unpack

@@ -5,8 +5,6 @@ Layers are modules of one class in one module, with the same modules in them, su
 the query, key and value of an attention are three ``Linear``, and not three layers.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

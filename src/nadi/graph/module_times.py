@@ -1,7 +1,5 @@
 """Time by module: forward, backward and optimizer, on host and device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The module that each operation belongs to: its forward, its backward, its optimizer."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Near-critical paths of a window, and the slack of its operations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The shapes of the operands of operators, by name: whether two do the same work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

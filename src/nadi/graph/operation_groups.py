@@ -1,7 +1,5 @@
 """Operations grouped by the outermost operator around them, and by the kind of module."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

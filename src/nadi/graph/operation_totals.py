@@ -1,7 +1,5 @@
 """Operations by name, and collectives by name, group and size: how often, and how long."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

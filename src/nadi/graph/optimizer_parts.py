@@ -1,7 +1,5 @@
 """Which module's parameters the operators of an optimizer's step work on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What one rank does beyond the other ranks, in sums: why it is late."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

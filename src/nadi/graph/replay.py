@@ -1,7 +1,5 @@
 """Replay: compute the time of every vertex of an event graph from weights and delays alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -3,8 +3,6 @@
 Stragglers: who enters a collective or transfer last, why, and the wait time it causes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Edges whose time the recording does not explain: long gaps, and waits for unknown work."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, EventGraph

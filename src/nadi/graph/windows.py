@@ -22,7 +22,7 @@ from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.kernels.sequences import union_length
 from nadi.recordings.serving_steps import ServingStep, serving_step
-from nadi.recordings.time_range import time_range
+from nadi.recordings.step_marks import time_range
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK

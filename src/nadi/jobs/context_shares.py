@@ -5,18 +5,24 @@ which are gathered (arXiv 2407.21783). So work changes with the tokens; what att
 and values, weights, and the sums of their gradients stay, and shards of weights have more owners.
 """
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError, Wording
-from nadi.jobs.class_rows import Origin, RankClass, RowSizes, resized, row_sizes
+from nadi.jobs.class_rows import (
+    Origin,
+    RankClass,
+    RowSizes,
+    comm_types,
+    of_role,
+    resized,
+    row_sizes,
+    with_more_members,
+)
 from nadi.jobs.rank_blocks import RoleNames
 from nadi.jobs.replicated_classes import Classes, grown
-from nadi.jobs.shared_sizes import comm_types, of_role, with_more_members
 from nadi.jobs.tensor_shares import (
     FEW,
     GRADIENT,

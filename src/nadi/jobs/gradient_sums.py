@@ -7,8 +7,6 @@ the order in which they are accumulated, up to 25 MiB, the first ones up to 1 Mi
 summed as soon as it is full, beside the backward, and the optimizer waits for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, NoReturn

@@ -1,7 +1,5 @@
 """Which ranks form the groups of a job that was scaled: axes of ranks, and copies along them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from typing import NamedTuple

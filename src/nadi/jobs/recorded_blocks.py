@@ -5,8 +5,6 @@ equal, and each has a product or an attention. A cut is where only one tensor, o
 gradient, was given before and is read after.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, NoReturn
 
 import numpy as np

@@ -13,8 +13,6 @@ within themselves, and what an allocator keeps, is not counted.
 A job of one rank, whose process groups have one member each.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple

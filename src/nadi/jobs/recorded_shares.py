@@ -1,7 +1,5 @@
 """A recorded rank as one of several tensor parallel ranks: smaller operators, and communication."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

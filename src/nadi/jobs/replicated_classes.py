@@ -1,7 +1,5 @@
 """More replicas of a job: groups that sum gradients grow, and all else is copied."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,9 +7,17 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.class_rows import Origin, RankClass, resized, row_sizes, typical_columns
+from nadi.jobs.class_rows import (
+    Origin,
+    RankClass,
+    is_sharded,
+    resized,
+    row_sizes,
+    typical_columns,
+    with_more_members,
+    with_smaller_shards,
+)
 from nadi.jobs.rank_blocks import RoleNames, copied_groups, outer_end
-from nadi.jobs.shared_sizes import is_sharded, with_more_members, with_smaller_shards
 from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
 from nadi.recordings.rank_spread import (
     communicating,

@@ -3,8 +3,6 @@
 Prices of operations as times with an interval, so that a simulation states one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, NoReturn

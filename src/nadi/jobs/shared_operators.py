@@ -7,8 +7,6 @@ of a shared tensor what it sums over, so that its output is a partial sum, as in
 needs whole tensors for an all-gather. A gradient is shared as what it is the gradient of.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
 

@@ -6,8 +6,6 @@ first layer, and the head the one after the last.
 The layers of a stage, one after the other, between what it receives and what it sends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 

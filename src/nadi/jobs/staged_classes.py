@@ -3,8 +3,6 @@
 What stages do after the last backward, if they have other layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn

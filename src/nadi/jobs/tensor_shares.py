@@ -24,10 +24,19 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError, Wording
-from nadi.jobs.class_rows import Origin, RankClass, RowSizes, resized, row_sizes
+from nadi.jobs.class_rows import (
+    Origin,
+    RankClass,
+    RowSizes,
+    comm_types,
+    is_sharded,
+    of_role,
+    resized,
+    row_sizes,
+    with_more_members,
+)
 from nadi.jobs.rank_blocks import Replicas, RoleNames, outer_end, resized_axis
 from nadi.jobs.replicated_classes import Classes
-from nadi.jobs.shared_sizes import comm_types, is_sharded, of_role, with_more_members
 from nadi.systems.device import Device
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.groups import RankGroups, groups_along

@@ -3,8 +3,6 @@
 For the processor that ``NUMBA_CPU_NAME`` names, and without any feature besides.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -6,8 +6,6 @@ them in that order, and keeps them where this one finds them. It is asked for on
 this process needs first, and nobody has begun, it compiles itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -5,8 +5,6 @@ that, or a failure: a negative number which holds what is wrong and where
 (:func:`failure_of`). Nothing recurses and nothing is read past the end.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import (

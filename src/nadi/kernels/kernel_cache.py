@@ -8,8 +8,6 @@ cache looks at the file of a kernel only, and would run old code after an edit o
 another file. A name for all kernels together would compile all of them anew after an edit of one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

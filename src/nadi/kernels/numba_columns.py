@@ -1,7 +1,5 @@
 """What numba takes classes of numbered names for: a module, whose names are constants."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import types

@@ -13,8 +13,6 @@ With a version of numba that this was not tried with, :mod:`nadi.kernels.jit` ta
 :mod:`nadi.kernels.numba_public` instead, which does all of this by public means.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 It is not numba's public interface, as :mod:`nadi.kernels.numba_internals` is not.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

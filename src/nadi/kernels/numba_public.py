@@ -4,8 +4,6 @@ All of it is numba's public interface. It takes longer to compile and to load th
 :mod:`nadi.kernels.numba_internals`, and gives the same results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

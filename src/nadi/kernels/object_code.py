@@ -1,7 +1,5 @@
 """Compiled kernels as objects: loaded and called without numba."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import pickle

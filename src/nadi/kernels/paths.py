@@ -4,8 +4,6 @@ Edges are stored by destination (compressed sparse rows): vertex v is entered by
 the edges ``in_ptr[v]:in_ptr[v + 1]``, each with a source and a weight.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ A position of -1 means that the bytes are not what they should be. Every read is
 checked against the end of the message that it belongs to.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ Binary min-heaps of integers, each in an array from ``base`` on.
 Substring search in many spans of bytes.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ are ``r`` for read-only and ``u`` for unaligned arrays; ``("tuple", ...)``; and 
 ``("module:class", ...)``.
 """
 
-from __future__ import annotations
-
 import struct
 from ctypes import addressof, c_char
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts by number: known words looked up, and each different text of many found once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

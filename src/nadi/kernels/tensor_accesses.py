@@ -5,8 +5,6 @@ segments, of which every byte has the same last writer and the same readers sinc
 divides the segments that it begins or ends in; a write makes one segment of all that it covers.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ both by the same factor longer than the device's peaks allow. What lies in a low
 time of that tier instead. How that overlaps with the rest is unknown: the time is an interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 The only module that calls HiGHS (package ``highspy``); the others make programs and read answers.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal, NamedTuple
 

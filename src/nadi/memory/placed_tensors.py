@@ -27,8 +27,6 @@ and write a tensor:
 - made otherwise: ``activations``, with their gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

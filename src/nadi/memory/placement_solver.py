@@ -1,7 +1,5 @@
 """Where tensors live, by a mixed-integer linear program: the shortest step that fits the tiers."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Which tensors fit into a memory, one after the other, at every moment of their lives."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import inner, kernel

@@ -12,8 +12,6 @@ is no circle.
 Traces in which tensors move between tiers: the nodes of a trace, and loads and stores.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace

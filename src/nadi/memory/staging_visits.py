@@ -5,8 +5,6 @@ follow each other within some operations are one visit: its bytes are loaded onc
 after the last of them, if it was written and is needed again.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

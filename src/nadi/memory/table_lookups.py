@@ -6,8 +6,6 @@ A fused operator of FBGEMM also updates the rows, with the state of its optimize
 Both are only said by the operator of the forward.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

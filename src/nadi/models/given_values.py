@@ -1,7 +1,5 @@
 """Numbers, texts and tensors that a user gives to the builder, checked."""
 
-from __future__ import annotations
-
 import operator
 import sys
 from collections.abc import Callable, Iterable, Sequence

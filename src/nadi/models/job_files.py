@@ -1,7 +1,5 @@
 """Write a job: a Chakra trace per rank, and the members of its process groups."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ the next one needs it in another, and the pair names the collective. What a weig
 through along the data parallel axis follows from the same table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple

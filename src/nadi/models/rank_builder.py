@@ -1,7 +1,5 @@
 """What a rank does, call by call: computation, memory, messages and collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

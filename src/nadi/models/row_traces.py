@@ -3,8 +3,6 @@
 What the nodes of a generated trace amount to: FLOPs by phase, and bytes by group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ Chakra's ``chakra_generator`` writes the first fourteen. What differs here:
 - Collectives with a root state it; all nodes state ``category``, all traces rank and world size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType

@@ -15,7 +15,7 @@ from nadi.files.files import is_local, locate, read_head
 from nadi.files.registry import READABLE_SUFFIXES, SNAPSHOT, added_formats, suffixes_of
 from nadi.files.trace_files import read, sniff
 from nadi.files.whole_folders import refuse_partial
-from nadi.recordings.ranks.one_job import refuse_other_sizes
+from nadi.recordings.join_ranks import refuse_other_sizes
 from nadi.results.saved import RESULT_FILES
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace

@@ -1,7 +1,5 @@
 """Read the traces of a job to simulate, from a folder or by the prefix of their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path

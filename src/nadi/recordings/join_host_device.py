@@ -7,8 +7,6 @@ end. Profilers convert the times of devices to the host's clock, and on some dev
 microseconds: a kernel then ends after the call that waited for it.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple

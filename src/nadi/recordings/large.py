@@ -1,7 +1,5 @@
 """Device traces for analyses: as much of each as the analyses need, and memory has room for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

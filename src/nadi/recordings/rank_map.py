@@ -1,7 +1,5 @@
 """A job of many ranks in a few traces; ``ranks.json`` says which ranks do the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

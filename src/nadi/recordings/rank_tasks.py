@@ -3,8 +3,6 @@
 What comes back of a rank has no bytes of its files: its tables, and what else was asked of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import replace

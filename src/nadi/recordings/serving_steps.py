@@ -1,7 +1,5 @@
 """Steps of serving engines by their annotations: prefill, decode or both, tokens and sequences."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

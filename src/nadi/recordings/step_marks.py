@@ -1,4 +1,7 @@
-"""Marks of steps: how many there are, and those that were set inside of an operation."""
+"""Marks of steps: how many there are, and those that were set inside of an operation.
+
+Ranges of time as users write them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from nadi.errors import Parameter, UsageError
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import THREAD_WORK
 from nadi.trace.trace import Job, Trace
+from nadi.units import parse_ns
 
 STEP_MARK = r"^ProfilerStep#\d+$"
 _SETS_MARK = r"^torch/profiler/profiler\.py\(\d+\): step$"
@@ -73,3 +78,20 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
         return device
     nodes = device.nodes.with_columns(duration=pl.Series(ends - start))
     return replace(device, nodes=nodes)
+
+
+def time_range(window: str) -> tuple[int, int]:
+    """Read a time range such as ``120ms:180ms``: its two times in ns.
+
+    - Raises UsageError if it is none.
+    """
+    begin, colon, end = str(window).partition(":")
+    try:
+        if not colon:
+            raise ValueError("two times are needed")
+        return parse_ns(begin), parse_ns(end)
+    except ValueError as error:
+        raise UsageError(
+            Parameter("window", window), str(error),
+            "give two times since the first event, such as 120ms:180ms",
+        ) from None  # fmt: skip

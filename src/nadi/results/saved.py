@@ -1,7 +1,5 @@
 """Results that commands wrote, read again: ``summary.json``, tables and logs of schedules."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Shared layout of the text output: tables, shortened names, issues, and JSON."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

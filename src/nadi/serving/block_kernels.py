@@ -4,8 +4,6 @@ A memory keeps a list of the blocks that nobody uses. Such a block holds its con
 given away, and is found by it meanwhile, as in vLLM's prefix cache.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

@@ -1,7 +1,5 @@
 """Servers beside each other: a field varied, and the cheapest that keeps the limits."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

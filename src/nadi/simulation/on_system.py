@@ -1,7 +1,5 @@
 """A change that predicts a recorded job on another system."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

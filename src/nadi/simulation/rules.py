@@ -7,8 +7,6 @@ The rules that a system asks for.
 The rules by which a system is simulated, as far as others may differ: Nadi's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Collectives whose time is known without their messages: measured, or by NCCL's model."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """``nadi systems``: the systems that ship with Nadi."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -4,8 +4,6 @@ Rates are per second and times ns; files give them with their units. ``docs/pric
 formulas, and where the shipped figures come from.
 """
 
-from __future__ import annotations
-
 import tomllib
 from typing import Annotated, Any
 

@@ -5,8 +5,6 @@ Bandwidths are bytes per ns and latencies ns, of one link in one direction.
 Physical networks as system files state them, and what they become.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, NoReturn, TypeVar
 

@@ -1,7 +1,5 @@
 """Changes of a system's memory as text: ``memory cxl.bandwidth 2x``, ``memory cxl.latency 1us``."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

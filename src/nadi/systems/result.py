@@ -1,7 +1,5 @@
 """Descriptions of systems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

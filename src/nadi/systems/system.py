@@ -3,8 +3,6 @@
 Bandwidths are bytes per ns and latencies ns, as floats; files give them with their units.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Names of the array types that annotations use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

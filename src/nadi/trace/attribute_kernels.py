@@ -1,7 +1,5 @@
 """Attributes in bulk: spans put together, and attributes of several sources in order of node."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

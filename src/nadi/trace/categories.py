@@ -10,8 +10,6 @@ distinguished by the names that the profiler gives them on the device, as in
 The values of categorical columns: kinds, types, categories.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple

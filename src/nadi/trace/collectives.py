@@ -6,8 +6,6 @@ have it. It runs by the algorithms of its stand-in, until it has a code in
 :mod:`nadi.simulation.collectives.step_tables`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 

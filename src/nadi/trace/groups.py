@@ -4,8 +4,6 @@ A job of 4,096 ranks has few programs, one for each pipeline stage, and many gro
 name a role, such as ``tp``, and :class:`RankGroups` states which ranks form the groups of a role.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -3,8 +3,6 @@
 Styles stand within elements, and colors follow those of the notebook, light or dark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 

@@ -6,8 +6,6 @@ leaves: tensors, scalars and empty lists. Texts and tensors that stand many time
 kept once, by hashing.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

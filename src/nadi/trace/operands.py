@@ -8,8 +8,6 @@ A generated trace has the same operations for each micro-batch. So its operands 
 columns, and no text is written and parsed unless all attributes are asked for.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Callable, Iterator, Sequence

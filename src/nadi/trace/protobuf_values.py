@@ -5,8 +5,6 @@ Kernels in :mod:`nadi.files.chakra` read and write whole files; this module hand
 the few values that are accessed one by one.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of tables: which are alike (``numpy.unique`` is slower), and which enclose others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

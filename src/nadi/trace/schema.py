@@ -7,8 +7,6 @@ derived from it; no other place defines a column. The declarations are in
 ``result_tables``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Checks of a trace against the requirements of the data model, each with a stable code."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

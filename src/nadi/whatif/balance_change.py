@@ -1,7 +1,5 @@
 """The change that work is balanced: as much of it on each rank."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

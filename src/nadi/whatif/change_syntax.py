@@ -1,7 +1,5 @@
 """The text syntax of changes: ``scale aten::mm kind=kernel rank=0,2 0.5``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable

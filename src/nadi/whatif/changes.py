@@ -11,8 +11,6 @@ Changes that remove operations.
 Changes of durations and overheads; dependencies stay the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Protocol
 

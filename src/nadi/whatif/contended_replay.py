@@ -1,7 +1,5 @@
 """Kernels of a changed job are as fast as the communication that runs beside them then allows."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 

@@ -1,7 +1,5 @@
 """A window before and after changes as a timeline."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

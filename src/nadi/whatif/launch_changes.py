@@ -1,7 +1,5 @@
 """Changes that reduce launches: fused kernels, and ranges launched as one CUDA graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

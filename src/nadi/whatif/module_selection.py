@@ -1,7 +1,5 @@
 """The condition ``in=`` for modules: their forward, their backward, their optimizer."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 from weakref import WeakKeyDictionary

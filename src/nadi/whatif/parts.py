@@ -1,7 +1,5 @@
 """The operations of a part: those that meet every condition."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from dataclasses import dataclass, replace

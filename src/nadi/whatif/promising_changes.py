@@ -1,7 +1,5 @@
 """The changes that gain most, among those that a critical path suggests."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Selection of operations by name, kind, rank, stream, thread, step and enclosing operation."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import warnings

@@ -1,7 +1,5 @@
 """A change that moves device work to another stream."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Traces of some of the operations of a trace: linked, or a host and a device trace as read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal

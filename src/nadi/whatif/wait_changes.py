@@ -1,7 +1,5 @@
 """Changes of waits in which a thread runs no operation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -12,8 +12,6 @@ Edges between moments on the host, the CUDA runtime lock and call stacks, follow
 to C6.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

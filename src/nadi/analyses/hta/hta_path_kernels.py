@@ -1,7 +1,5 @@
 """The longest path through a directed acyclic graph, with the tie-breaking of NetworkX."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import inner, kernel

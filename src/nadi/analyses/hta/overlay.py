@@ -1,7 +1,5 @@
 """The measured trace with a marked critical path, as in HTA's overlay."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

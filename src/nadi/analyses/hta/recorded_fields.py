@@ -8,8 +8,6 @@ The events as HTA's parser returns them: rounded times, partners, without the la
 The rules are numbered P1 to P5 as in ``docs/critical-path.md``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

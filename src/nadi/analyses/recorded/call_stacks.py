@@ -3,8 +3,6 @@
 Flame graphs as data: time by path of calls, over all ranks and steps, and by module.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Collectives over ranks: the time that ranks wait for the last, and the time that is left."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nadi.errors import InputError, checked

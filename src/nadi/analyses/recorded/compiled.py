@@ -1,7 +1,5 @@
 """Kernels that torch.compile generated: what each fuses, and which region it is of."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePath
 

@@ -1,28 +1,55 @@
-"""The events of one rank, as the analyses of recordings take them.
+"""The events of one rank, as the analyses of recordings take them, and as HTA's parser has them.
 
 How an analysis of one rank becomes one of a job: a table with a column ``rank``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from typing import Concatenate, ParamSpec, Protocol
 
 import numpy as np
 import polars as pl
 
-from nadi.analyses.hta.recorded_fields import trace_name
-from nadi.analyses.recorded.kernel_types import KERNEL_TYPES, kernel_type_codes
+from nadi.analyses.hta.recorded_fields import parse_events, trace_name
 from nadi.errors import InputError, checked
+from nadi.files.communication_names import comm_type_of_kernel
 from nadi.files.kineto.kineto_columns import NO_ARGUMENTS, NO_HOST_EVENTS
 from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.recordings.dependencies.operator_nesting import nest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.categories import COPY_KERNELS
 from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
+
+KERNEL_TYPES = ("computation", "communication", "memory")
+"""Memory is copies and memory sets; computation is every other kernel that does not communicate."""
+
+_COMPUTATION, _COMMUNICATION, _MEMORY = range(len(KERNEL_TYPES))
+
+
+@cache
+def is_communication(name: str) -> bool:
+    """Return whether a kernel communicates, by its name."""
+    return comm_type_of_kernel(name) != "none"
+
+
+def kernel_type_codes(name: pl.Series, category: pl.Series) -> Ints:
+    """Return the type of device work, as its position in ``KERNEL_TYPES``.
+
+    - ``name``, ``category``: Columns of ``schema.NODES``, shape (rows,).
+    - Returns int64, shape (rows,): Each distinct name is looked at once.
+    """
+    distinct = name.unique()
+    texts = distinct.cast(pl.String)
+    talks = distinct.filter(pl.Series([is_communication(one) for one in texts], dtype=pl.Boolean))
+    codes = np.where(name.is_in(talks.implode()).to_numpy(), _COMMUNICATION, _COMPUTATION)
+    copies = distinct.filter(texts.str.contains(COPY_KERNELS))
+    is_copy = category.is_in(["memcpy", "memset"]) | name.is_in(copies.implode())
+    codes[is_copy.to_numpy()] = _MEMORY
+    return codes.astype(np.int64)
+
 
 COLUMNS = ("name", "category", "start", "duration", "thread", "device", "stream", "correlation")
 
@@ -225,3 +252,40 @@ NEEDS: dict[str, tuple[_Has, str, str]] = {
     ),
 }
 """What a recording may lack: how to see whether it has it, what to say, how to record it."""
+
+
+@checked
+def hta_events(
+    traces: Sequence[Trace], at: int = 0, *, include_last_step: bool = False
+) -> RankEvents:
+    """Return the events of one rank with HTA's times: whole microseconds, without the last step.
+
+    The analyses of recordings then come to HTA's figures: in them alone Nadi's differ where both
+    are right. Times begin at the earliest event of any rank.
+
+    Parameters
+    ----------
+    traces, at, include_last_step
+        As in :func:`nadi.analyses.hta.recorded_fields.parse_events`.
+
+    Raises
+    ------
+    InputError
+        If a trace has no events.
+    """
+    events = parse_events(traces, at, include_last_step=include_last_step)
+    index = events["index"].to_numpy()
+    row_of = np.full(int(index.max(initial=-1)) + 2, -1, dtype=np.int64)
+    row_of[index] = np.arange(index.size)
+    partner = events["partner"].to_numpy()
+    on_device = events["category"].is_in(DEVICE_WORK).to_numpy()
+    table = events.select(
+        "name", "category", "start", "duration", "thread", device="process", stream="stream",
+        correlation="correlation", index="index",
+    )  # fmt: skip
+    work = table.filter(on_device)
+    return RankEvents(
+        traces[at].rank, table,
+        np.where(on_device & (partner > 0), row_of[np.maximum(partner, -1)], -1),
+        kernel_type_codes(work["name"], work["category"]), traces[at], events["node"].to_numpy(),
+    )  # fmt: skip

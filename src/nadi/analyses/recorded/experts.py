@@ -4,8 +4,6 @@ Three kinds of a recording tell it: matrix products in the modules of experts, t
 products on each rank, and the split sizes of all-to-alls.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables of a job that need all its ranks, linked: stragglers, steps, modules, contention."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nadi.errors import InputError, checked

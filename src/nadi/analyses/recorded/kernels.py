@@ -1,14 +1,18 @@
-"""Where the time of a device goes: by type of kernel, and by kernel."""
+"""Where the time of a device goes: by type of kernel, by kernel, and by user annotation.
 
-from __future__ import annotations
+Kernels may have hardware counters, which the profiler records with CUPTI.
+"""
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.analyses.recorded.events import RankEvents, per_rank
-from nadi.analyses.recorded.kernel_types import KERNEL_TYPES
+from nadi.analyses.hta.recorded_fields import rows_holding, rows_of_file, trace_name
+from nadi.analyses.recorded.events import KERNEL_TYPES, RankEvents, per_rank, require
+from nadi.errors import InputError
 from nadi.trace.arrays import Ints, text_codes
 from nadi.trace.categories import kernel_class
 
@@ -125,3 +129,162 @@ def _groups(table: pl.DataFrame, keys: Sequence[str]) -> Ints:
         codes = text_codes(table[key])
         group = group * (codes.max(initial=0) + 1) + codes
     return group
+
+
+_PLACES = {"annotation": "host", "device_annotation": "device"}
+
+
+@per_rank("annotations")
+def annotation_times(events: RankEvents) -> pl.DataFrame:
+    """Sum the time of user annotations by name, of the host and of devices.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``place`` (host or device), ``name``, ``count``, ``sum_ns``, ``percent``, ``mean_ns``,
+        ``std_ns``, ``min_ns``, ``max_ns``; the largest sum first. Annotations in each other both
+        count. O(annotations log annotations).
+    """
+    chosen = events.table.filter(events.is_of(*_PLACES))
+    table = chosen.select(
+        pl.col("category").cast(pl.String).replace_strict(_PLACES).alias("place"),
+        pl.col("name").cast(pl.String), "duration",
+    )  # fmt: skip
+    return times_by_name(table, "place", "name").sort("place", descending=True, maintain_order=True)
+
+
+@per_rank("device work", "annotations")
+def annotation_kernels(events: RankEvents) -> pl.DataFrame:
+    """Sum the device work in each user annotation by name.
+
+    Work belongs to the innermost annotation of the device that contains it on its stream; where the
+    profiler made none, to the innermost annotation of the host around the call that launched it.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``annotation`` (empty outside of all), ``name``, ``type``, ``count``, ``sum_ns``,
+        ``percent``, ``mean_ns``, ``std_ns``, ``min_ns``, ``max_ns``. O(work log annotations).
+    """
+    names = events.table["name"].cast(pl.String)
+    inside = kernel_annotations(events)
+    named = names.gather(np.maximum(inside, 0)).set(pl.Series(inside < 0), "")
+    types = pl.Series(KERNEL_TYPES, dtype=pl.Enum(KERNEL_TYPES)).gather(events.type_codes)
+    table = pl.DataFrame({
+        "annotation": named, "name": names.gather(events.work), "type": types,
+        "duration": events.column("duration")[events.work],
+    })  # fmt: skip
+    return times_by_name(table, "annotation", "name", "type")
+
+
+def kernel_annotations(events: RankEvents) -> Ints:
+    """Return the row of the annotation of each piece of device work, or -1; int64, (work,)."""
+    on_device = np.flatnonzero(events.is_of("device_annotation"))
+    if on_device.size:
+        return _containing(events, on_device)
+    require(events, "operators")
+    return events.around(events.launcher[events.work], events.is_of("annotation"))
+
+
+def _containing(events: RankEvents, annotations: Ints) -> Ints:
+    """Return the innermost of some annotations that contains each piece of work on its stream."""
+    start, end = events.column("start"), events.end
+    found = np.full(events.work.size, -1, dtype=np.int64)
+    device, stream = events.column("device"), events.column("stream")
+    places = _places(events, annotations)
+    for place in np.unique(places, axis=0):
+        mine = annotations[(places == place).all(axis=1)]
+        mine = mine[np.lexsort((-end[mine], start[mine]))]
+        outer = _outer(start[mine], end[mine])
+        which = (device[events.work] == place[0]) & (stream[events.work] == place[1])
+        rows = events.work[which]
+        at = np.searchsorted(start[mine], start[rows], side="right") - 1
+        while (left := (at >= 0) & (end[mine[at]] < end[rows])).any():
+            at[left] = outer[at[left]]
+        found[which] = np.where(at >= 0, mine[at], -1)
+    return found
+
+
+def _places(events: RankEvents, annotations: Ints) -> Ints:
+    """Return device and stream of annotations: process and thread of the file; (rows, 2)."""
+    node = annotations if events.node is None else events.node[annotations]
+    attributes = events.trace.attributes
+    places = np.full((annotations.size, 2), -1, dtype=np.int64)
+    at = {int(one): number for number, one in enumerate(node)}
+    for column, name in enumerate(("pid", "tid")):
+        for row in attributes.rows_named(name).tolist():
+            number = at.get(int(attributes.node[row]))
+            if number is not None and isinstance(value := attributes.python_value(row), int):
+                places[number, column] = value
+    return places
+
+
+def _outer(start: Ints, end: Ints) -> Ints:
+    """Return the interval around each, or -1: sorted by start, the longest first."""
+    outer = np.full(start.size, -1, dtype=np.int64)
+    stack: list[int] = []
+    for number in range(start.size):
+        while stack and end[stack[-1]] < end[number]:
+            stack.pop()
+        outer[number] = stack[-1] if stack else -1
+        stack.append(number)
+    return outer
+
+
+class _Range(msgspec.Struct):
+    name: str = ""
+    cat: str = ""
+    ts: float = -1
+    args: dict[str, Any] = {}
+
+
+_decoder = msgspec.json.Decoder(_Range)
+
+
+@per_rank("arguments", "device work")
+def device_counters(events: RankEvents) -> pl.DataFrame:
+    """List the counters of each kernel with the operator that launched it.
+
+    The profiler writes the ranges of counters in order of time, one for each kernel.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per kernel and counter: ``kernel``, ``operator`` (empty if none), ``duration_ns``,
+        ``counter``, ``value``. O(kernels * counters).
+
+    Raises
+    ------
+    InputError
+        If no counters are recorded.
+    """
+    attributes = events.trace.attributes
+    rows = rows_holding(attributes, rows_of_file(attributes, "event"), b"cuda_profiler_range")
+    ranges = []
+    for row in rows.tolist():
+        try:
+            ranges.append(_decoder.decode(attributes.span(row)))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+    ranges = sorted((one for one in ranges if one.cat == "cuda_profiler_range"), key=lambda r: r.ts)
+    if not ranges:
+        raise InputError(
+            trace_name(events.trace), "no hardware counters are recorded",
+            "record with experimental_config=_ExperimentalConfig(profiler_metrics=[...])",
+        )  # fmt: skip
+    kernels = np.flatnonzero(events.is_of("kernel"))
+    kernels = kernels[np.argsort(events.column("start")[kernels], kind="stable")][: len(ranges)]
+    operator = events.around(events.launcher[kernels], events.is_of("operator"))
+    names = events.table["name"].cast(pl.String)
+    found = [
+        (names[int(kernel)], names[int(around)] if around >= 0 else "",
+         int(events.column("duration")[kernel]), counter, float(value))
+        for kernel, around, one in zip(kernels, operator, ranges, strict=False)
+        for counter, value in one.args.items()
+        if isinstance(value, int | float)
+    ]  # fmt: skip
+    return pl.DataFrame(
+        found, orient="row",
+        schema={"kernel": pl.String, "operator": pl.String, "duration_ns": pl.Int64,
+                "counter": pl.String, "value": pl.Float64},
+    )  # fmt: skip

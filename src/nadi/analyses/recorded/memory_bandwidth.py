@@ -1,7 +1,5 @@
 """The bandwidth of copies and memory sets."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import polars as pl

@@ -1,9 +1,7 @@
-"""Memory of each device over time, as the profiler records allocations.
+"""Memory of each device: over time, as the profiler records allocations, and its segments.
 
-Recorded memory of devices over time: as data, short enough to draw.
+Memory over time is also data that is short enough to draw.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +18,7 @@ from nadi.analyses.hta.recorded_fields import (
 )
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
+from nadi.files.memory_snapshot import SEGMENTS
 from nadi.trace.arrays import Ints
 
 _KINDS = {0: "cpu", 1: "cuda", 20: "privateuse"}
@@ -297,3 +296,76 @@ def _extremes(values: Ints) -> Ints:
     )
     kept = {0, values.size - 1, *ends["low"].to_list(), *ends["high"].to_list()}
     return np.array(sorted(kept), dtype=np.int64)
+
+
+_SUMS = ("reserved_bytes", "used_bytes", "requested_bytes", "free_bytes")
+
+
+class _MemorySegment(msgspec.Struct):
+    device: int
+    stream: int
+    kind: str
+    expandable: bool
+    reserved_bytes: int
+    blocks: int
+    used_bytes: int
+    requested_bytes: int
+    free_blocks: int
+    free_bytes: int
+    largest_free_bytes: int
+
+
+_NOT_COUNTED = {"kind": pl.String, "expandable": pl.Boolean}
+_SEGMENT_SCHEMA = {
+    name: _NOT_COUNTED.get(name, pl.Int64) for name in _MemorySegment.__struct_fields__
+}
+_segment_decoder = msgspec.json.Decoder(list[_MemorySegment])
+
+
+@per_rank()
+def memory_segments(events: RankEvents) -> pl.DataFrame:
+    """Tabulate the segments of each device, and what in them is free.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per device, kind of segment and stream, the largest first: ``device``, ``kind``,
+        ``stream``, ``segments``, ``reserved_bytes``, ``blocks`` in use, ``requested_bytes`` by the
+        program, ``rounding_bytes`` (what blocks have beyond that), ``free_blocks``,
+        ``free_bytes``, ``largest_free_bytes`` (an allocation that is larger needs a new segment).
+        O(segments).
+
+    Raises
+    ------
+    InputError
+        If the file is no memory snapshot.
+    """
+    attributes = events.trace.attributes
+    rows = [row for row in attributes.rows_named(SEGMENTS) if attributes.node[row] < 0]
+    try:
+        found = _segment_decoder.decode(attributes.span(rows[0]))
+    except (IndexError, msgspec.DecodeError):
+        raise InputError(
+            trace_name(events.trace), "no segments are recorded",
+            "pass a memory snapshot: torch.cuda.memory._dump_snapshot writes one",
+        ) from None  # fmt: skip
+    table = pl.DataFrame(
+        [msgspec.structs.astuple(one) for one in found],
+        schema=_SEGMENT_SCHEMA,
+        orient="row",
+    )  # fmt: skip
+    return (
+        table.group_by("device", "kind", "stream")
+        .agg(
+            segments=pl.len().cast(pl.Int64),
+            **{name: pl.sum(name) for name in (*_SUMS, "blocks", "free_blocks")},
+            largest_free_bytes=pl.max("largest_free_bytes"),
+        )
+        .select(
+            pl.format("cuda:{}", "device").alias("device"), "kind", "stream", "segments",
+            "reserved_bytes", "blocks", "requested_bytes",
+            (pl.col("used_bytes") - pl.col("requested_bytes")).alias("rounding_bytes"),
+            "free_blocks", "free_bytes", "largest_free_bytes",
+        )
+        .sort("device", "reserved_bytes", "kind", "stream", descending=[False, True, False, False])
+    )  # fmt: skip

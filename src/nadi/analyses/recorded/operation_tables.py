@@ -6,8 +6,6 @@ other as in the first rank and step. So a job of thousands of ranks is a few hun
 and the times of each are an array over steps and data-parallel ranks.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Time of operators, as PyTorch's ``key_averages()`` sums it: by name, by shape, by call stack."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,16 +1,14 @@
 """Values over time beside the operations of a timeline: devices, queues, copies, memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 
 from nadi.analyses.recorded.events import RankEvents, events_of, per_rank
+from nadi.analyses.recorded.launches import queue_lengths
 from nadi.analyses.recorded.memory_bandwidth import memory_bandwidth_series
 from nadi.analyses.recorded.memory_timeline import memory_timeline
-from nadi.analyses.recorded.queue_lengths import queue_lengths
 from nadi.errors import InputError
 from nadi.files.timeline.timeline_values import TimelineCounter
 from nadi.trace.arrays import Bools, Ints

@@ -1,7 +1,5 @@
 """How fast operators compute and move data, per shape, against what the device could."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

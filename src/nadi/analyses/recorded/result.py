@@ -1,7 +1,5 @@
 """What a page tells of a recording as it is: rates by shape, memory over time, flame graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any

@@ -1,7 +1,5 @@
 """Slowdown by stragglers: a job with the times of its operations, against one with ideal times."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from math import ceil

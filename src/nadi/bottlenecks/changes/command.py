@@ -1,7 +1,5 @@
 """``nadi what-if``: the predicted step time after changes, or in another order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``nadi check``: whether a recording keeps its budgets against a baseline."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What ``nadi check`` says: each budget with what became of it, and what changed most."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree

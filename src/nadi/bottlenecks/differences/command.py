@@ -1,7 +1,5 @@
 """``nadi diff``: two recordings compared."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer

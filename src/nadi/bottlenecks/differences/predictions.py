@@ -5,8 +5,6 @@ What a report is made of: recordings, and results that other commands wrote.
 Predictions that a command wrote, to compare with a recording: simulations and estimates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``nadi hang``: which rank makes a job hang."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

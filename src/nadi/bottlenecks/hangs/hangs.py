@@ -5,8 +5,6 @@ members have completed says who waits and for whom. A rank that is absent from a
 wait in another one: such waits are followed to the ranks that wait for nobody.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What ``nadi hang`` tells: who makes the job hang, group by group and rank by rank."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

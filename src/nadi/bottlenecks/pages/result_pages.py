@@ -3,8 +3,6 @@
 What a page shows beside the content of ``summary.json``: other analyses of the recording.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -18,8 +16,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from nadi.analyses.recorded.call_stacks import describe_flame, module_frames
-from nadi.analyses.recorded.events import RankEvents, events_of
-from nadi.analyses.recorded.kernel_types import kernel_type_codes
+from nadi.analyses.recorded.events import RankEvents, events_of, kernel_type_codes
 from nadi.analyses.recorded.memory_timeline import describe_memory
 from nadi.analyses.recorded.operators import describe_operators
 from nadi.analyses.recorded.over_time import recorded_counters

@@ -1,7 +1,5 @@
 """``nadi critical-path``: the critical path by Nadi's rules or by HTA's."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

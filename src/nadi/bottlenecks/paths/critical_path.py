@@ -1,7 +1,5 @@
 """The critical path by Nadi's rules or by those of Holistic Trace Analysis (HTA)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 

@@ -1,7 +1,5 @@
 """Near-critical paths and slack, which ``nadi critical-path`` tells after the critical path."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The results of ``nadi what-if --reorder``: moves, what blocks others, what was applied."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``nadi demo``: the main analysis on the recording that ships with Nadi."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import typer

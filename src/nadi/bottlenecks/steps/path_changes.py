@@ -1,7 +1,5 @@
 """Critical paths as data: by kind, and what differs between two."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

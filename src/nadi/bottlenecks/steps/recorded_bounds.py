@@ -1,7 +1,5 @@
 """What bounds the collectives of a recording: the links of the system that it ran on."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from nadi.bottlenecks.steps.run import Run

@@ -1,7 +1,5 @@
 """Steps of a serving engine by kind, the time between them, and a steady state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any

@@ -1,27 +1,37 @@
-"""Bottlenecks: what others wait for, ranked by what the window would gain without these waits."""
+"""Who waits for whom in a recording, and bottlenecks: what others wait for.
+
+They are ranked by what the window would gain without these waits.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import polars as pl
 
 from nadi.bottlenecks.waiting.recorded_timelines import RecordedActors, is_host, recorded_segments
-from nadi.bottlenecks.waiting.switches import with_switches
+from nadi.bottlenecks.waiting.switches import switch_timelines, with_switches
 from nadi.bottlenecks.waiting.timelines import SegmentKind, Segments, make_timelines
 from nadi.bottlenecks.waiting.wait_for_graph import SMALLEST_SHARE, WaitGraph, wait_graph
-from nadi.errors import checked
-from nadi.files.switches import SwitchEvents
+from nadi.errors import InputError, UsageError, checked
+from nadi.files.switches import SwitchEvents, is_switches, read_switches
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.load_graph import load_graph
 from nadi.graph.replay import Replay, replay_graph
-from nadi.graph.windows import WHOLE, Window
+from nadi.graph.windows import WHOLE, Window, choose_window, find_steps
 from nadi.kernels.sequences import union_of
 from nadi.trace.arrays import Ints
 from nadi.whatif.what_if_results import WhatIf, balanced_ranks, what_if
+
+if TYPE_CHECKING:
+    from nadi.recordings.job_of_files import Reading
+
 
 _NUMBER = re.compile(r"#\d+$")
 _MOST = 16  # bottlenecks for which a what-if is computed
@@ -292,3 +302,53 @@ def _names_of_waiters(waits: WaitGraph, actor: int) -> tuple[str, ...]:
     mine = np.flatnonzero(waits.target == actor)
     longest = mine[np.argsort(-waits.direct[mine], kind="stable")][:3]
     return tuple(waits.timelines.actors[a].name for a in waits.waiter[longest].tolist())
+
+
+def waits(
+    *paths: Path | str,
+    step: str | int = "all",
+    window: str = "",
+    switches: Path | str = "",
+    progress: Callable[[str], None] = lambda _: None,
+    **reading: Unpack[Reading],
+) -> Waits:
+    """Find who waits for whom: host threads, device streams, ranks, the system's threads.
+
+    Parameters
+    ----------
+    paths
+        Folders or files of a recording, as in :func:`nadi.load_job`; or one file of switches
+        alone, of which there are no gains: it cannot be replayed.
+    step
+        Number of a step, or ``all``.
+    window
+        A time range instead of a step, such as ``120ms:180ms``; see :func:`choose_window`.
+    switches
+        A file with the switches of threads during the recording: the text of ``perf sched
+        script``, ``perf script`` or ``trace-cmd report``, or a Perfetto trace.
+    progress
+        Called with a line of text before each longer stage.
+    reading
+        ``force``, ``capture`` and ``executor``, as in :func:`nadi.load_job`.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or switches are not of the recording's threads and time.
+    UsageError
+        If the step or time range does not exist, or does not apply.
+    """
+    if len(paths) == 1 and is_switches(paths[0]):
+        if switches or window or str(step) != "all":
+            what = "has switches of threads only, and no steps or further switches apply to it"
+            raise UsageError(str(paths[0]), what, "give a recording of PyTorch")
+        progress(f"reading {paths[0]}")
+        return Waits(wait_graph(switch_timelines(read_switches(paths[0]))))
+    events = read_switches(switches) if switches else None
+    graph = load_graph(paths, progress, **reading)
+    chosen = choose_window(graph, find_steps(graph), str(step), window)
+    progress("finding waits")
+    try:
+        return find_waits(graph, chosen, events)
+    except InputError as error:
+        raise InputError(str(switches), error.what, error.remedy) from None

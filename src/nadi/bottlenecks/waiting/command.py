@@ -1,7 +1,5 @@
 """``nadi waits``: who waits for whom, and what it costs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -80,8 +78,8 @@ def command(
     """Print who waits for whom."""
     with show_progress(announce=False, use="waits") as progress:
         progress("starting")
+        from nadi.bottlenecks.waiting.bottlenecks import waits
         from nadi.bottlenecks.waiting.result import WAITS, wait_charts
-        from nadi.bottlenecks.waiting.waiting_jobs import waits
         from nadi.files.files import check_new_file
         from nadi.results.charts.chart_files import CHART_FILES, write_charts
         from nadi.results.terminal.workers import executor_named

@@ -3,8 +3,6 @@
 Waits that operations state by their names: for locks, and for data loaders.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.bottlenecks.waiting.span_kernels import (
+from nadi.bottlenecks.waiting.timelines import Actor, SegmentKind, Segments
+from nadi.bottlenecks.waiting.waiting_kernels import (
     ChainGraph,
     SegmentColumns,
     SpanColumns,
@@ -20,7 +19,6 @@ from nadi.bottlenecks.waiting.span_kernels import (
     divide_spans,
     spans_of_threads,
 )
-from nadi.bottlenecks.waiting.timelines import Actor, SegmentKind, Segments
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
 from nadi.recordings.dependencies.operator_nesting import LOCK_WAIT, WOKEN_BY

@@ -1,7 +1,5 @@
 """What ``nadi waits`` says: bottlenecks with their gains, and the wait-for graph."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

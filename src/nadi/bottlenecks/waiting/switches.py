@@ -3,8 +3,6 @@
 Timelines of threads from the switches that the system recorded.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

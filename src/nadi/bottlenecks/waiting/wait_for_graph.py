@@ -4,8 +4,6 @@ After Zhou, Gan, Ma and Wang: wPerf, generic off-CPU analysis to identify bottle
 (OSDI 2018).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,8 +11,8 @@ import networkx as nx
 import numpy as np
 import polars as pl
 
-from nadi.bottlenecks.waiting.cascade_kernels import WaitColumns, redistribute
 from nadi.bottlenecks.waiting.timelines import SegmentKind, Timelines
+from nadi.bottlenecks.waiting.waiting_kernels import WaitColumns, redistribute
 from nadi.trace.arrays import Ints
 
 SMALLEST_SHARE = 0.01

@@ -4,8 +4,6 @@ Everything here depends on a few fields of executions, so it is worked out once 
 their distinct values ("ways"), and executions take it by index.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Arrays have shape (layers, ways). A way is what the sizes of a block depend on: 
 distinct values of a few fields of executions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

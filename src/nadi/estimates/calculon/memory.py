@@ -6,16 +6,13 @@ never overlaps with the block's own memory accesses.
 Bytes of each kind of tensor on a processor, and how they fill the two memory tiers.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
 from nadi.estimates.calculon.block_costs import BlockCosts, OptimizerCosts
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.execution import Executions
-from nadi.estimates.step_shape import StepShape
+from nadi.estimates.execution import Executions, StepShape
 from nadi.trace.arrays import Floats
 
 

@@ -11,17 +11,18 @@ A block of a chunk is a base block, or the edge block at the chunk's end: under 
 two communicate differently.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.network_times import network_time, processor_usage, traffic
+from nadi.estimates.calculon.machine_description import (
+    MachineDescription,
+    network_time,
+    processor_usage,
+    traffic,
+)
 from nadi.estimates.calculon.rules import EstimateRules
-from nadi.estimates.execution import Executions
-from nadi.estimates.step_shape import StepShape
+from nadi.estimates.execution import Executions, StepShape
 from nadi.trace.arrays import Bools, Floats
 
 _OPERATIONS = ("reduce_scatter", "all_gather", "all_reduce")

@@ -6,8 +6,6 @@ of block is another table.
 The rules of an estimate as far as programs differ: Calculon's by name, and Nadi's own.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple
 

@@ -1,13 +1,11 @@
 """The seconds and bytes of a whole step, from the costs of a block."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
 from nadi.estimates.calculon.block_costs import BlockCosts, OptimizerCosts
-from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.calculon.machine_description import MachineDescription, network_time
 from nadi.estimates.calculon.memory import (
     BlockTimes,
     MemoryUse,
@@ -15,12 +13,10 @@ from nadi.estimates.calculon.memory import (
     memory_use,
     offload_times,
 )
-from nadi.estimates.calculon.network_times import network_time
 from nadi.estimates.calculon.overlap import BackwardBlock, DataParallel, bubble_time, data_parallel
 from nadi.estimates.calculon.rules import EstimateRules
 from nadi.estimates.estimated_model import ModelDescription
-from nadi.estimates.execution import Executions
-from nadi.estimates.step_shape import StepShape, shape_of
+from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.trace.arrays import Floats
 
 

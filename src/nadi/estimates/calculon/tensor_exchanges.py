@@ -1,7 +1,5 @@
 """What tensor parallelism exchanges in a block: sizes, seconds, and what stays exposed."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``nadi search``: the fastest way to run a model on a number of ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 

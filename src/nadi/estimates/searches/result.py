@@ -1,7 +1,5 @@
 """What ``nadi search`` found: the fastest executions, and what the others lack."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

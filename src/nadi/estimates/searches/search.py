@@ -1,7 +1,5 @@
 """Search the executions of a model on a machine: in processes, part by part, to be continued."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

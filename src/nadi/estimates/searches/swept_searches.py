@@ -1,7 +1,5 @@
 """The fastest execution at each point of one or two axes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple

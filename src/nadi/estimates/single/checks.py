@@ -5,8 +5,6 @@ Published step times that ship with Nadi, by model, system and plan.
 An estimate beside the simulated job and the published step time, as data.
 """
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from pathlib import Path

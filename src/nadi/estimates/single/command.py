@@ -193,7 +193,7 @@ def _estimate_network(
     model: str, system: str, fields: dict[str, Any], others: dict[str, Any], *, as_json: bool
 ) -> None:
     """Estimate a network on data parallel ranks; it has no other degrees, and no sequences."""
-    from nadi.estimates.single.network_estimates import network_estimate
+    from nadi.estimates.network_steps import network_estimate
     from nadi.estimates.single.result import NETWORK_ESTIMATE
 
     known = ("dp", "global_batch", "zero", "dtype", "inference")

@@ -1,7 +1,5 @@
 """Attributes of Chakra's messages: each checked, and those of a whole file into columns."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

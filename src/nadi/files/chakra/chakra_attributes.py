@@ -4,8 +4,6 @@ A large trace has four million attributes. The attributes that a file stated are
 columns stay columns until they are written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

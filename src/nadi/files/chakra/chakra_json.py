@@ -12,8 +12,6 @@ nodes that the kernel leaves, and everything that is not a node. If a file has a
 returns nothing: the slow reader then reports what is wrong and where.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Attributes are most of the output, so they are formatted a column at a time: eve
 and text is formatted once, then the parts of each node are joined.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from typing import Any

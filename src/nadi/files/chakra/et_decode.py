@@ -4,8 +4,6 @@ Columns hold everything for which the data model has a column. The attributes ho
 file, so that a trace that was read from an .et is written as the same messages.
 """
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache

@@ -5,8 +5,6 @@ One pass checks every byte and fills what there are columns for; the attributes,
 are most of a file and seldom asked for, are found again in a pass of their own.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ dependencies become data dependencies. Chakra's times are microseconds; the attr
 and ``duration_ns`` hold the exact times.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ array of size 0 nothing is written, so that the same code tells how long a part 
 protobuf wants the length of a message before the message.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The nodes of an .et as arrays: allocation, two threads for a large file, and errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

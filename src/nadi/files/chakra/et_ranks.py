@@ -6,8 +6,6 @@ tables for all files, and each trace is a slice of it. It handles only files wit
 file has an issue, it reads none, and :mod:`nadi.files.chakra.et_decode` reads and reports each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

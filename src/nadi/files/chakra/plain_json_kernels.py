@@ -7,8 +7,6 @@ here are the same bytes that it would write.
 Where the objects end of a file that holds several, one after the other.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

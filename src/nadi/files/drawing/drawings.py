@@ -3,8 +3,6 @@
 A trace as a graph of names and edges between ids, for the graph formats.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

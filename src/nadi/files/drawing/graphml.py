@@ -7,8 +7,6 @@ between two nodes and keeps only the last kind of dependency.  Here such an edge
 kinds as ``kinds`` (``d2``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import polars as pl

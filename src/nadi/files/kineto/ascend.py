@@ -6,8 +6,6 @@ A task has no correlation id in common with its call: an arrow ``HostToDevice`` 
 within the call to the start of the task.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 

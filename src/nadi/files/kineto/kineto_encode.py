@@ -1,7 +1,5 @@
 """Write a trace as a Kineto trace, in the layout of PyTorch's profiler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

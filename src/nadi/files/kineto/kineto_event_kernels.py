@@ -7,8 +7,6 @@ function, because each one costs time.
 Where the objects of a list begin and end.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The events of a Kineto trace as arrays: allocation, errors, and unparsed values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import partial
 

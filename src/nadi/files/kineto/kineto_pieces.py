@@ -1,7 +1,5 @@
 """Kineto files larger than memory: their events piece by piece, and the events of a time range."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

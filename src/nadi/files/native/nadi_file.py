@@ -10,8 +10,6 @@ Version 1: members ``nadi.json``, ``nodes.arrow``, ``deps.arrow``, ``groups.arro
 would misread raises the version; every version ever written stays readable.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ PyTorch writes them without times. Chakra's linker adds times and device work in
 layout; this module also reads such linked traces.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ As in :mod:`nadi.files.kineto.kineto_event_kernels`, what is read of one node go
 ``work`` first.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.files.pytorch.host_layout_kernels import (

@@ -5,8 +5,6 @@ host operations, and device work after the operation that launched it, with the 
 outputs and attributes of that operation. Chakra's converter reads the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime

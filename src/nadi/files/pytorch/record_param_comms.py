@@ -21,8 +21,6 @@ The host trace holds the arguments of a call by position, and their names in ``o
 Ranks are counted within the process group, which is an object without a name.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ of the array to its start, so that a length is known when its turn comes: one pa
 no length is longer than it must be.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

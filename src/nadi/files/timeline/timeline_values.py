@@ -10,8 +10,6 @@ Perfetto drops a slice that begins within another slice of its track and ends af
 thread or stream with such slices therefore gets additional lanes, shown as adjacent tracks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Make timelines of recorded traces: each host thread and each stream is a track."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Slices put where none cuts another: in each other or apart."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import inner, kernel

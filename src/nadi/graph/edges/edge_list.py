@@ -1,7 +1,5 @@
 """Edges and limits: the result of each rule for the graph, concatenated at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ Edges within one rank: launches, streams, events, waiting calls, hand-overs.
 A trainer that waits for the worker processes of a DataLoader waits until a batch is there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

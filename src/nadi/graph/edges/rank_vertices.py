@@ -1,7 +1,5 @@
 """The operations of one rank as vertices, and its threads as chains of vertices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

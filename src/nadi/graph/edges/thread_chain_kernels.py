@@ -1,7 +1,5 @@
 """The boundaries of threads as vertices of a graph, each with the time before it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``nadi draw timeline``: a schedule in a file as a timeline for trace viewers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -5,8 +5,6 @@ What operations work on, as texts for the page's timeline: shapes, types, launch
 Levels of detail: short events that follow each other in a row, drawn as one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A schedule in a file, drawn as a timeline for trace viewers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

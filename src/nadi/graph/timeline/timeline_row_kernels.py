@@ -1,7 +1,5 @@
 """Slices put into rows of their track, so that none covers another."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import kernel

@@ -1,7 +1,5 @@
 """The timeline of a page: events, levels of detail and dependencies, packed into a text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

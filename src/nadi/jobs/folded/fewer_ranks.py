@@ -5,8 +5,6 @@ Which ranks of a job remain when it is scaled down: a part of each axis of its g
 A job scaled down to few ranks, and a system on which they take the time of all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Fold a job: find alike ranks and repeats, and the times that stand for all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a generated job of a language model, or of a network, amounts to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

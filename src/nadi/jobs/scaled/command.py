@@ -67,7 +67,7 @@ def command(
                          "give --dp, --tp, --pp or --cp")  # fmt: skip
     wishes = Wishes(system, output, overwrite)
     scaled, described = _scaled(job, wanted, wishes)
-    from nadi.jobs.scaled.result import SCALE
+    from nadi.jobs.scaled.scale import SCALE
     from nadi.results.text import print_issues
 
     SCALE.tell(described, as_json=as_json)
@@ -84,8 +84,7 @@ def _scaled(job: str, wanted: Wanted, wishes: Wishes) -> tuple[ScaledJob, dict[s
 
     with show_progress(announce=False, use="scale") as progress:
         progress("starting")
-        from nadi.jobs.scaled.result import SCALE
-        from nadi.jobs.scaled.scale import scale, scaled_step
+        from nadi.jobs.scaled.scale import SCALE, scale, scaled_step
         from nadi.recordings.folded.files import check_folded_output
         from nadi.recordings.jobs import read_job
         from nadi.systems.library import read_system_file

@@ -1,7 +1,5 @@
 """``nadi memory offload``: inference of a model that is larger than the GPU's memory."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

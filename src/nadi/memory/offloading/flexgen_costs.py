@@ -10,8 +10,6 @@ place.
 Machines for offloaded inference as users write them: quantities with units.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple

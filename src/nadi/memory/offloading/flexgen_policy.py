@@ -6,8 +6,6 @@ sequence is still linear once the working space of a batch is bounded, and what 
 the time of every number in the range.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Load machines for offloaded inference by name, from those shipped with Nadi or from files.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

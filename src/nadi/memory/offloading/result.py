@@ -1,7 +1,5 @@
 """The fastest policy of offloaded inference: what lies where, fills memories and takes time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

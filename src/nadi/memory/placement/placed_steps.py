@@ -1,7 +1,5 @@
 """Steps of jobs whose tensors live in several tiers of memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A job with memory tiers: what lives where, what it costs; and a folder with tables and charts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ Files of a placed job: where tensors live, and the plan of a generated job.
 Steps of generated jobs with some tensors in a lower tier, beside what an estimate says.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

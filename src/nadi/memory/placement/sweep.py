@@ -4,8 +4,6 @@ A placement depends on capacities, and not on bandwidths: each is made once. Wha
 fits into a larger one, so the step of a capacity is the fastest of all that need no more.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Studies of a second memory tier: what it gains, from which bandwidth it pays, and charts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

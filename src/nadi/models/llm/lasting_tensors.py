@@ -4,8 +4,6 @@ As in Megatron-LM and FSDP, the weights of a layer are one buffer, and so are it
 for dense weights and for experts apart: what is reduced or gathered at once lies together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Options of commands that take a plan of a language model."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

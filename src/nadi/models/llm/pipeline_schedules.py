@@ -29,8 +29,6 @@ backward (B and W) that overlap as one piece of work; it is ``(p / 2 - 1)(F + B 
 one after the other. (The sources of DualPipe call B + W a backward.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal, NamedTuple, NoReturn, TypeAlias, get_args

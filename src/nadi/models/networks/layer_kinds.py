@@ -4,8 +4,6 @@ A shape is that of one sample: ``(channels, height, width)`` of an image, ``(tok
 sequence, ``(width,)`` of a vector, and ``()`` of a loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isqrt, prod
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias

@@ -5,8 +5,6 @@ none. Those of norms, softmax and GeLU per element are the ones that Calculon (I
 counts. Bytes are those that an operation reads and writes if nothing stays in a cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

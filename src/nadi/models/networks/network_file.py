@@ -7,8 +7,6 @@ and other names are layers of the block or of the outermost level.
 Networks as values: layers with inputs, shapes and parameters, in the order of their use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -9,8 +9,6 @@ plan says for all others.
 Load networks by name, from those shipped with Nadi or from files.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping
 from pathlib import Path

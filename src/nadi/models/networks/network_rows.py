@@ -10,8 +10,6 @@ A tensor is named after the layer that gives it; views give what they are views 
 states the part that it looks up, at the end of the table, as long as all of its lookups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

@@ -144,8 +144,7 @@ def _record_fake(
     program: list[str], folder: Path, wanted: FakeOptions, *, overwrite: bool, as_json: bool
 ) -> None:
     """Record the program without devices, and print what each kind of rank does."""
-    from nadi.pytorch.fake.fake_job import record_fake_job
-    from nadi.pytorch.fake.result import FAKE_JOB
+    from nadi.pytorch.fake.fake_job import FAKE_JOB, record_fake_job
     from nadi.results.terminal.progress import show_progress
 
     with show_progress(announce=False, use="record") as progress:

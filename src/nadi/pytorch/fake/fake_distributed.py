@@ -5,8 +5,6 @@ their sizes, then as many bytes of each rank as the largest one has. Objects of 
 to be like those of this one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,9 @@ from nadi.files.whole_folders import whole_folder
 from nadi.pytorch.fake.fake_trace import RankSummary, check_numbers
 from nadi.pytorch.fake.fake_worker import FakeOrder, Outcome
 from nadi.recordings.rank_map import RANK_MAP, RankMap, Shared
+from nadi.results.declared import ALL, BYTES, COUNT, PLAIN, Column, Lines, Result, Rows, number
+from nadi.results.text import issue_lines
+from nadi.units import format_counted
 
 Sign = Callable[[Sequence[int]], Mapping[int, str]]
 
@@ -447,3 +450,52 @@ def _refuse_existing(folder: Path, *, overwrite: bool) -> list[Path]:
         raise InputError(str(found[0]), "exists", ["pass ", Parameter("overwrite", True)])
     container.check_writable(folder / RANK_MAP)
     return found
+
+
+def _described(job: FakeJob) -> dict[str, Any]:
+    """Return what was recorded, as JSON values."""
+    return {
+        "world_size": job.world_size,
+        "steps": job.steps,
+        "recorded_ranks": job.num_recorded,
+        "ranks": [
+            {
+                "file": str(one.file),
+                "ranks_alike": one.num_alike,
+                **one.summary._asdict(),
+                "issues": [
+                    dict(zip(("code", "severity", "count", "detail", "remedy"), row, strict=True))
+                    for row in one.issues
+                ],
+            }
+            for one in job.ranks
+        ],
+    }
+
+
+def _headline(data: dict[str, Any]) -> str:
+    ranks, steps = format_counted(data["world_size"], "rank"), format_counted(data["steps"], "step")
+    return f"{ranks}, {format_counted(len(data['ranks']), 'kind')} of rank, {steps}"
+
+
+def _warnings(data: dict[str, Any]) -> Iterable[str]:
+    issues = {tuple(issue.values()): issue for rank in data["ranks"]
+              for issue in rank["issues"] if issue["severity"] != "info"}  # fmt: skip
+    return issue_lines(issues.values())
+
+
+FAKE_JOB = Result(
+    kind="fake_job", title="Recorded without devices", order=93, facts=_described,
+    headline=_headline,
+    parts=(
+        Rows("ranks", lambda _: "", None, (
+            Column("rank", "rank", PLAIN), Column("ranks_alike", "like it", COUNT),
+            Column("operations", "operators", COUNT),
+            Column("flops", "FLOPs", number(lambda flops: f"{flops:.3g}")),
+            Column("collectives", "collectives", COUNT), Column("messages", "messages", COUNT),
+            Column("comm_bytes", "sent", BYTES), Column("peak", "memory", BYTES),
+        ), top=ALL),
+        Lines(_warnings),
+        Lines(lambda data: [f"written: {one['file']}" for one in data["ranks"]]),
+    ),
+)  # fmt: skip

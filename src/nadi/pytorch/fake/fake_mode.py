@@ -5,8 +5,6 @@ Operators whose results have sizes that depend on values: they get sizes for eve
 Values of tensors that route tokens to experts, if each expert gets equally many.
 """
 
-from __future__ import annotations
-
 import importlib
 import weakref
 from collections import Counter

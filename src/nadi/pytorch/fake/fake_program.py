@@ -1,7 +1,5 @@
 """Run a program as one rank on fake tensors, and record its steps."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Iterator

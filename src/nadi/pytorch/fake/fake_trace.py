@@ -1,7 +1,5 @@
 """One rank recorded in this process, on tensors without memory: from its rows to its Trace."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """The process of a rank: ``python -m nadi.pytorch.fake.fake_worker`` runs a user's program."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import runpy

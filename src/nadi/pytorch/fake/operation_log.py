@@ -3,8 +3,6 @@
 Calls of torch.distributed's operators: type, tensors, and the place of root, peer and tag.
 """
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence

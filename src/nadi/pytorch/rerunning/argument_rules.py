@@ -4,8 +4,6 @@ The schema in a trace is what its author wrote. Which operator is called, and wh
 arguments is, is asked of this PyTorch.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Collection
 from typing import Any

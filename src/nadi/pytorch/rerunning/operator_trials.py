@@ -4,8 +4,6 @@ An operator that cannot be called, or that calls other operators than it did, is
 that it called, as recorded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import re

@@ -7,8 +7,6 @@ calls at the same time may be at the same time again.
 Which stream of a GPU each call of a replay runs on, and where streams wait for each other.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

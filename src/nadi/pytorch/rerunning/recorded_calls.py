@@ -1,7 +1,5 @@
 """The calls of operators that a host trace records, with their arguments."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

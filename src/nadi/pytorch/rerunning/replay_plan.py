@@ -10,8 +10,6 @@ What is in memory (which numbers indices are below, and what nobody wrote) is kn
 that first lay in it (its base), so views have what their base has.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod, sqrt

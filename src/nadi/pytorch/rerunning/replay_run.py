@@ -1,7 +1,5 @@
 """A replay of one rank: timed without a recorder, then recorded."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import time

@@ -4,8 +4,6 @@ The source has the operators, shapes and order of a plan, and neither names of m
 of tensors.
 """
 
-from __future__ import annotations
-
 import inspect
 import keyword
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Collectives and messages of a replay, among the processes that replay its ranks."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

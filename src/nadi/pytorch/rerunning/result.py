@@ -1,7 +1,5 @@
 """A replay: time of its steps, what was left out, and operators beside their originals."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Programs that a replay is written as contain this class, so it needs the standard library only.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Sequence

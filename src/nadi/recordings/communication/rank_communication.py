@@ -1,7 +1,5 @@
 """Communication of one rank, completed from the calls that issued it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple

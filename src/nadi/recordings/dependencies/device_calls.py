@@ -5,8 +5,6 @@ The work of each stream of each device, in the order in which it ran.
 Find the launch call of device work by correlation id, of gloo's work by record function id.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property

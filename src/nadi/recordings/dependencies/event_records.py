@@ -5,8 +5,6 @@ recorded on it, is therefore a wait for the last work of the stream and for all 
 stream waits for after that work.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ Waits for locks, as ``nadi record --locks`` records them: ranges with names.
 Detect recordings that contain only a sample of the operations.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which operation encloses which on a thread, and who owns each moment of it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ stream wait for that event before it launches there. ``ProcessGroupNCCL`` does s
 collective, with NCCL and with RCCL.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

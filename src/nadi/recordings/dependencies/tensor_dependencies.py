@@ -7,8 +7,6 @@ writes its first argument and reads its second; a result that is marked as a par
 is a view of it. A recording has millions of operations but few schemas: each is read once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 has tables of its own. A change that an older reader would misread raises the version.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

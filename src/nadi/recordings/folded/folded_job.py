@@ -1,7 +1,5 @@
 """A job of which few traces are stored, each with its repeats once, and that answers for all."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal

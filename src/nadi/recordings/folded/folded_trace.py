@@ -1,7 +1,5 @@
 """A trace in which repeated rows are stored once, and how it is folded and unfolded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.recordings.folded.numbered_names import names_of, numbered_names
 from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
 from nadi.recordings.folded.repeats import (
     frame_of_operands,
@@ -21,6 +18,8 @@ from nadi.recordings.folded.row_values import (
     COUNTERS,
     RowLayout,
     join_values,
+    names_of,
+    numbered_names,
     parts_of,
     signed_rows,
     split_values,

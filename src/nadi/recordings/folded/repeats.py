@@ -13,8 +13,6 @@ Operands as columns, of traces that state them as columns or as texts.
 Digests of what a trace does, whatever time it takes and with whichever ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """The graphs that a recording captures: the launch calls between begin and end of each capture."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass

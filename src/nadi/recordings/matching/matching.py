@@ -5,8 +5,6 @@ Match operations of a device trace with a host trace of later steps of the same 
 Match operations of a host and a device trace by the order of their names alone.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

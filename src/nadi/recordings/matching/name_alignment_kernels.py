@@ -4,8 +4,6 @@ E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 
 version of linear space.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner, kernel

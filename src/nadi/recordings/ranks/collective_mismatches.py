@@ -1,14 +1,11 @@
 """Report where ranks disagree about their communication: rank, node, name, and the other rank."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl
 
 from nadi.recordings.communication.process_groups import PAIRWISE
-from nadi.recordings.ranks.all_ranks import Across
-from nadi.recordings.ranks.collective_matching import SAME_BYTES, collectives_of
+from nadi.recordings.ranks.collective_matching import SAME_BYTES, Across, collectives_of
 from nadi.trace.issues import IssueLog
 from nadi.units import format_count, printable
 

@@ -3,8 +3,6 @@
 SVG and HTML need no library and no network, and are some kB; PNG is drawn from the SVG by resvg.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

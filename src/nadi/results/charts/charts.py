@@ -1,7 +1,5 @@
 """Charts as values: what is drawn, and nothing of how; and scales, from values to lengths."""
 
-from __future__ import annotations
-
 import html
 import math
 import re

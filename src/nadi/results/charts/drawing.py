@@ -5,8 +5,6 @@ Bars of several parts, drawn as SVG.
 Frames of calls over each other, drawn as SVG.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

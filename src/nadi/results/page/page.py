@@ -1,7 +1,5 @@
 """A page served to browsers of this machine only."""
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -6,8 +6,6 @@ Quick commands print none. One that takes longer prints a line every ten seconds
 first minute one each minute, so that whoever reads a log sees that it goes on, and how far it is.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

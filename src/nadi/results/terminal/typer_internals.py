@@ -9,8 +9,6 @@ What prints help imports a reader of Markdown and a printer of tracebacks, which
 use for, and which take a third of the time of ``nadi --help``. It is imported without them.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Where the work of a command runs: processes, replaced if one is lost, or what a name says."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor

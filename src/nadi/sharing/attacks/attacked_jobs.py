@@ -1,20 +1,27 @@
 """Attack obfuscated jobs of known models, and say how often that succeeds, by level."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
+from rich.console import Console
+from rich.text import Text
 
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.models.llm.generated_jobs import checked_plan, job_of_model
 from nadi.models.llm.language_model import shipped_language_models
 from nadi.progress import tell
+from nadi.results.text import make_table, print_table
 from nadi.sharing.attacks.attack_features import Seen, seen_of
-from nadi.sharing.attacks.attacks import Target, attack_targets, best_threshold, whole_vectors
+from nadi.sharing.attacks.attacks import (
+    ATTACKS,
+    Target,
+    attack_targets,
+    best_threshold,
+    whole_vectors,
+)
 from nadi.sharing.obfuscation.fidelity import LEVELS
 from nadi.sharing.obfuscation.obfuscate import obfuscate_with
 from nadi.sharing.obfuscation.secret_key import SecretKey
@@ -25,6 +32,7 @@ from nadi.systems.device import Device
 from nadi.systems.library import load_system
 from nadi.systems.prices.priced_traces import price_job
 from nadi.trace.trace import Job
+from nadi.units import format_count
 
 _Thing = TypeVar("_Thing")
 
@@ -215,3 +223,19 @@ def _released(job: Job, level: str, random: np.random.Generator) -> Seen | None:
         return seen_of(obfuscate_with(job, SecretKey(random.bytes(32)), level).job)
     except InputError:
         return None
+
+
+def print_attacks(found: pl.DataFrame, console: Console) -> None:
+    """Print how often each attack succeeded at each level, a row per attack, and its chance."""
+    levels = found["level"].unique(maintain_order=True).to_list()
+    titles = dict.fromkeys(levels, "right")
+    table = make_table("right answers", attack="left", **titles, chance="right")
+    for (attack,), rows in found.group_by("attack", maintain_order=True):
+        of = dict(zip(rows["level"].to_list(), rows["accuracy"].to_list(), strict=True))
+        cells = [f"{100 * of[level]:.0f} %" if level in of else "-" for level in levels]
+        table.add_row(str(attack), *cells, f"{100 * rows['chance'][0]:.0f} %")
+    print_table(table, console)
+    for level, jobs in found.select("level", "jobs").unique(maintain_order=True).iter_rows():
+        console.print(Text(f"{level}: {format_count(jobs)} jobs"))
+    for attack, meaning in ATTACKS.items():
+        console.print(Text(f"{attack}: {meaning}"))

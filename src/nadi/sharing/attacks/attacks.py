@@ -4,16 +4,13 @@ Each attack is given what the strongest of its kind would have: known jobs both 
 obfuscated at the same level with other keys. Its accuracy is that of the better of both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from nadi.sharing.attacks.attack_features import Seen
-from nadi.sharing.attacks.timed_products import side_by_durations
+from nadi.sharing.attacks.attack_features import Seen, side_by_durations
 from nadi.sharing.obfuscation.product_numbers import rank_of_estimate, rank_of_side
 from nadi.systems.device import Device
 from nadi.trace.arrays import Floats, Ints

@@ -1,7 +1,5 @@
 """``nadi attack``: how often attacks on obfuscated jobs succeed."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 
@@ -55,8 +53,12 @@ def command(
     with show_progress(announce=False, use="attack", counts="jobs") as progress:
         progress("starting")
         from nadi.results.text import to_json
-        from nadi.sharing.attacks.attacked_jobs import ATTACKED_LEVELS, ATTACKED_MODELS, attack
-        from nadi.sharing.attacks.result import print_attacks
+        from nadi.sharing.attacks.attacked_jobs import (
+            ATTACKED_LEVELS,
+            ATTACKED_MODELS,
+            attack,
+            print_attacks,
+        )
 
         found = attack(model or ATTACKED_MODELS, level or ATTACKED_LEVELS, jobs, seed, progress)
     if as_json:

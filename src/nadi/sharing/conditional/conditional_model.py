@@ -1,7 +1,5 @@
 """A generator of jobs, as values that a file holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

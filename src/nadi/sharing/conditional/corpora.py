@@ -1,7 +1,5 @@
 """Jobs with their conditions, to learn from: generated ones, and those that a table lists."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator, Sequence

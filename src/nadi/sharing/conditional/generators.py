@@ -1,7 +1,5 @@
 """Learn a generator, read it, and make jobs of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Give operations of a job times: a device's prices, and how learned jobs differ from them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

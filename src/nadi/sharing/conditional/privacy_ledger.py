@@ -4,8 +4,6 @@ Releases spend zero-concentrated differential privacy (rho), which adds up. It i
 Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy (2020), corollary 13.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from pathlib import Path

@@ -5,8 +5,6 @@ operating system's randomness. Two corpora that differ by one job give nearly th
 a sum stands for (bins, classes, prices) is public and the same for every corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import ceil

@@ -3,8 +3,6 @@
 All of it is made of released sums alone, so it reveals nothing more than they do.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What a generator was learned from, and how well that comes back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

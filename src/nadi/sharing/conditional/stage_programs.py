@@ -4,8 +4,6 @@ A segment is what belongs to one micro-batch and direction: what comes before th
 layer, and what comes after them. A layer of a segment, or what is before or after, is a visit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

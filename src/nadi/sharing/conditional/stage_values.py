@@ -1,7 +1,5 @@
 """Conditions of a job by name, and what they amount to on each stage of its pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 

@@ -1,7 +1,5 @@
 """The conditions of a job that is wished for: stated ones, and the rest after a learned job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import lcm
 from typing import Any, NamedTuple, NoReturn

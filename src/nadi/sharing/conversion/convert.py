@@ -1,7 +1,5 @@
 """Conversion between formats: one file, or a folder of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``nadi convert``: write a trace in another format."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

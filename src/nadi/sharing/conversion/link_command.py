@@ -1,7 +1,5 @@
 """``nadi link``: one linked trace per rank from host and device traces."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

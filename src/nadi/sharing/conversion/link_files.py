@@ -1,7 +1,5 @@
 """Link raw traces and write one file per rank; ranks run in parallel."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (

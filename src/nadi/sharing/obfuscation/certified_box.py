@@ -11,8 +11,6 @@ faster network.
 Source: Rockafellar, Convex Analysis, sections 4 and 25.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import pairwise, product

@@ -1,7 +1,5 @@
 """``nadi obfuscate``: a job that can be shared."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

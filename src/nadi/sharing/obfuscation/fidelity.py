@@ -5,8 +5,6 @@ What each level preserves, what it removes, against whom it protects, and what i
 An obfuscated job, and the report that is shared with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Obfuscate a job, write it, and map pseudonyms back for the owner of the key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -23,8 +23,6 @@ types of collectives there are, groups of a few ranks of an axis (experts, tied 
 which direction messages go.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ Whoever knows the code can ask which true sides would explain a released number,
 must follow from moved sides alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Nothing is copied but what this module names. Columns and attributes that a late
 missing in its output until they are listed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What an obfuscated job preserves, for its owner."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

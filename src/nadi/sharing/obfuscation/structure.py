@@ -7,8 +7,6 @@ sides, the sides could be computed. FLOPs and bytes of a product are computed fr
 and every other number is rounded to a grid, up or down as the key says.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,8 +25,16 @@ from nadi.sharing.obfuscation.fidelity import (
     Yardstick,
     answers,
 )
-from nadi.sharing.obfuscation.free_schedule import RankWork, free_schedule, works_of
-from nadi.sharing.obfuscation.merged_work import Splits, WorkBeside, merge_work, slack_of, time_cuts
+from nadi.sharing.obfuscation.merged_work import (
+    RankWork,
+    Splits,
+    WorkBeside,
+    free_schedule,
+    merge_work,
+    slack_of,
+    time_cuts,
+    works_of,
+)
 from nadi.sharing.obfuscation.product_numbers import (
     MOST_MOVED,
     Forms,

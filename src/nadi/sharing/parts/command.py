@@ -1,7 +1,5 @@
 """``nadi extract``: a part of a job as traces of its own."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -3,8 +3,6 @@
 What crosses the border of a part: waits for operations outside, and tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ``nadi extract`` wrote: what the part is, and what crosses its border."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``nadi similarity``: how alike two jobs are."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """How alike two jobs are: distances with their reference points, and step times on systems."""
 
-from __future__ import annotations
-
 from nadi.results.declared import ALL, LABEL, NAME, NS, Column, Lines, Result, Rows, decimals
 from nadi.units import format_change
 

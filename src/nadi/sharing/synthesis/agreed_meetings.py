@@ -6,8 +6,6 @@ out. If what is left waited for itself in a circle, communication is taken in an
 each rank can come to it, and what is in nobody's turn is left out.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple

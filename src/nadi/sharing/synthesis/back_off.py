@@ -5,8 +5,6 @@ is drawn after the longest context that was seen. So what is drawn was seen, pie
 pieces overlap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """From columns to the traces of a job, which simulators run and files hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

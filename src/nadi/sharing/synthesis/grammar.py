@@ -9,8 +9,6 @@ their layers, or modules do; without either, a repeat that comes about as often 
 is of layers, unless it is in another one of layers, or around one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A job as columns: what each rank does, as a simulator sees it, with names that repeat."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """``nadi learn``: a model of jobs, or a generator of jobs from conditions."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """Learn a model from jobs, and make jobs from it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Learn a model from jobs: their operations as tokens, the sequences of these, and quantities."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

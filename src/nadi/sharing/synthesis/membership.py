@@ -1,7 +1,5 @@
 """Whether a job is one of those that a model was learned from: an attack on the model's file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ two learned jobs that differ in that only. Storages of both belong together by w
 uses them first. So those of each layer stay, and one with the weights of all layers grows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

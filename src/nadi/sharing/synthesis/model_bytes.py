@@ -3,8 +3,6 @@
 Read and write the files of learned models.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from pathlib import Path

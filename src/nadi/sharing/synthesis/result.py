@@ -1,7 +1,5 @@
 """What a model of traces was learned from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

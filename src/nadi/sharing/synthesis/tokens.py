@@ -5,8 +5,6 @@ form, after operations that stand at the same places before them. Sizes are only
 order in which the operations of a job meet them, so that jobs of another width have equal tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple

@@ -4,8 +4,6 @@ So everything that is asked of a measured job can be asked of a simulated one: w
 what comes next after that, and what changes would do.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

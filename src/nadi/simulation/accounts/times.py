@@ -5,8 +5,6 @@ How long communication of a simulated rank goes on beside other communication of
 Times of several jobs on one machine, together and alone.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

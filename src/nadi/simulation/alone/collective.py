@@ -1,7 +1,5 @@
 """The time of a collective alone: measured, by NCCL's model, or simulated; and of a message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """``nadi collective``: one collective alone on a described system."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

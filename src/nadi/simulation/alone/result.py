@@ -1,7 +1,5 @@
 """Times of collectives: a few lines for one, a table for several, and files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

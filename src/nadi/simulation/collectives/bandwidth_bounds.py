@@ -1,7 +1,5 @@
 """Lower bounds of collective times: bytes divided by bandwidth, without latency."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 

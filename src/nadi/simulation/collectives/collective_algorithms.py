@@ -1,7 +1,5 @@
 """How a system runs a collective: phases, each an algorithm in one dimension, and chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod

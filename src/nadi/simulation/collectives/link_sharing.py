@@ -10,8 +10,6 @@ Links are numbered as in :mod:`nadi.simulation.engine.network_links`, and messag
 ways: lower dimensions first, in a ring the shorter way.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product

@@ -5,8 +5,6 @@ Conditions under which the engine computes many messages in closed form.
 Groups that form a grid in the network, so that each dimension is a phase.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import prod
 

@@ -6,8 +6,6 @@ same there. All other algorithms are tables of steps, which one kernel follows. 
 counted from the root, if there is one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import lru_cache
 

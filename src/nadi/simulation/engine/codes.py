@@ -1,7 +1,5 @@
 """What numbers in the arrays of a simulation stand for: kinds of nodes, events, algorithms."""
 
-from __future__ import annotations
-
 from nadi.kernels.columns import Codes, code
 
 

@@ -4,8 +4,6 @@ A stream is one chunk of a collective on one rank. It goes through its phases on
 other, each an algorithm in one dimension, and waits in the queue of that dimension for its turn.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

@@ -5,8 +5,6 @@ Where nothing contends, :mod:`nadi.simulation.engine.ring_direct_halving` works 
 once.
 """
 
-from __future__ import annotations
-
 from nadi.kernels.jit import apart, called, inner, kernel, lent, prefetch
 from nadi.kernels.sequences import put_in, take_first
 from nadi.simulation.engine.codes import Event, NodeKind, PhaseKind, Problem, Slot

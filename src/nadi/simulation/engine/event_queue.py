@@ -9,8 +9,6 @@ Other queues are of rows of arrays: two columns side by side of whatever is wait
 and the last that wait, and one column of those that wait: the next.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

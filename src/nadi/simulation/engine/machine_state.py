@@ -4,8 +4,6 @@ Each array has a row per thing. Its columns are declared here, once: ``nodes[nod
 is when a node was issued. Times are in ns. A reference is a row number, and -1 is nothing.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ for it. Requests and messages are matched at a row of the mail, or of the keys. 
 side by side: requests that are there, the first and the last message that wait.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

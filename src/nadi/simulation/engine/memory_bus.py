@@ -6,8 +6,6 @@ reduced, and sent back the same way. Each bus has two sides, which send, receive
 order; a side that has sent many in a row lets the other have its turn.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

@@ -1,7 +1,5 @@
 """How long a message takes that waits for no other: its hops' latency and the time of its bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

@@ -4,8 +4,6 @@ With contention every link sends one whole message after the other, and a device
 it has got.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

@@ -4,8 +4,6 @@ A machine of a class that leaves a part out is run by an engine compiled without
 is asked for all the same, the run stops with ``Problem.LEFT_OUT``, and nothing of it holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -61,14 +59,14 @@ def _none_of_2(machine: Any, a: int) -> int:
 
 
 _STAND_INS = {
-    ("None", 2): _nothing_of_2,
-    ("None", 3): _nothing_of_3,
-    ("None", 5): _nothing_of_5,
-    ("bool", 2): _false_of_2,
-    ("bool", 3): _false_of_3,
-    ("bool", 8): _false_of_8,
-    ("int", 8): _none_of_8,
-    ("int", 2): _none_of_2,
+    (None, 2): _nothing_of_2,
+    (None, 3): _nothing_of_3,
+    (None, 5): _nothing_of_5,
+    (bool, 2): _false_of_2,
+    (bool, 3): _false_of_3,
+    (bool, 8): _false_of_8,
+    (int, 8): _none_of_8,
+    (int, 2): _none_of_2,
 }
 
 

@@ -6,8 +6,6 @@ of these queues is full: the line stands there and nowhere else, and what the ot
 does not concern it.
 """
 
-from __future__ import annotations
-
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import PhaseKind, QueuePolicy
 from nadi.simulation.engine.event_queue import COUNTER

@@ -9,8 +9,6 @@ contends, nothing is lost if the times of all its messages are worked out when t
 begins: step by step for all members, without an event a message.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

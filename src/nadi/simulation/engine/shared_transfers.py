@@ -10,8 +10,6 @@ then, and after them the rates that hold from then on. So the order of events of
 matter.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

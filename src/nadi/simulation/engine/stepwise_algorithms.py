@@ -4,8 +4,6 @@ The tables are made by :mod:`nadi.simulation.collectives.step_tables`. ASTRA-sim
 down a tree has none.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

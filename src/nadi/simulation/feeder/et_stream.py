@@ -1,9 +1,11 @@
-"""Read the nodes of an .et in pieces, with only one piece of the file in memory."""
+"""Read the nodes of an .et in pieces, with only one piece of the file in memory.
 
-from __future__ import annotations
+A trace in memory is encoded piece by piece, and other formats are read whole.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -11,8 +13,11 @@ from nadi.errors import FormatError
 from nadi.files.chakra.attribute_message_kernels import CUT, PROBLEMS
 from nadi.files.chakra.et_decode import message_attributes
 from nadi.files.chakra.et_decode_kernels import find_messages
+from nadi.files.chakra.et_encode import encode
 from nadi.files.chakra.et_nodes import DecodedNodes, NodeReader, WantedAttributes
+from nadi.files.files import locate, read_pieces
 from nadi.files.node_ids import NodeRows
+from nadi.files.trace_files import read, sniff
 from nadi.kernels.sequences import group_rows
 from nadi.simulation.feeder.node_table import (
     NO_METADATA,
@@ -25,9 +30,40 @@ from nadi.simulation.feeder.node_table import (
 )
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.attributes import Attributes
+from nadi.trace.issues import IssueLog
 from nadi.trace.protobuf_values import SCALAR_TYPES
 from nadi.trace.schema import ATTRIBUTE_TYPES
+from nadi.trace.trace import Trace
 from nadi.trace.validate import cycle_row
+
+# of a file at a time: about the bytes of a window, so that it need not be put together
+_LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
+_BYTES_PER_NODE = 64
+
+
+def open_pieces(
+    source: Path | str | Trace, window: int
+) -> tuple[str, Iterator[bytes | memoryview | Bytes]]:
+    """Open a file or address in any format that Nadi reads, plain or gzip; or a trace.
+
+    Return its name in error messages, and the bytes of an .et: the metadata, and the nodes.
+
+    Only an .et is read piece by piece; a piece has about the bytes of one window of nodes. A trace
+    in memory is encoded piece by piece.
+
+    - Raises InputError if the file does not exist, or its format is unknown.
+    """
+    if isinstance(source, Trace):
+        files = source.provenance.sources
+        return files[0].path if files else "the trace", encode(source, IssueLog())
+    path = locate(source)
+    found = sniff(path)
+    if found is not None and found.name == "chakra":
+        piece = min(max(window * _BYTES_PER_NODE, _LEAST_PIECE), _LARGEST_PIECE)
+        return str(path), read_pieces(path, piece)
+    # of another format, or of none: then this says so
+    return str(path), encode(read(path), IssueLog())
+
 
 _FEW = 1 << 10  # nodes
 _LARGEST_MESSAGE = 1 << 31  # the limit of protobuf
@@ -47,7 +83,7 @@ class NodeStream:
     name
         The file's name in errors.
     pieces
-        The bytes of the metadata and the nodes, from :mod:`nadi.files.chakra.et_pieces`.
+        The bytes of the metadata and the nodes, from :mod:`nadi.simulation.feeder.et_stream`.
     with_control
         Whether nodes wait for their control dependencies too.
     """

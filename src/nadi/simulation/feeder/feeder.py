@@ -1,16 +1,13 @@
 """Hand out the nodes of a trace to a simulator, each after all of its dependencies have ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from nadi.errors import FormatError, Parameter, UsageError
-from nadi.files.chakra.et_pieces import open_pieces
 from nadi.kernels.jit import prepared
-from nadi.simulation.feeder.et_stream import NodeStream, WindowReader, cycle_among
+from nadi.simulation.feeder.et_stream import NodeStream, WindowReader, cycle_among, open_pieces
 from nadi.simulation.feeder.feeder_kernels import (
     FREED,
     ISSUED,

@@ -3,8 +3,6 @@
 Children are kept by parent: those of row r are ``child[child_first[r]:child_first[r + 1]]``.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The order in which ready nodes are handed out."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial

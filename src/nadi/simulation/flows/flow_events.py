@@ -25,8 +25,6 @@ A share is rounded down to a whole unit, and all links that are full at one rate
 so that the rates do not depend on the order of links and flows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

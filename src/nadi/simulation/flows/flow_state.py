@@ -4,8 +4,6 @@ A flow moves bytes over all links of its route at once. Times are int64 ps, rate
 bytes per second, so that every rate and every time is exact (:mod:`.flow_progress`).
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 When transfers between ranks end that share the links of a system.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ A tier's devices are a link for what is read, one for what is written, and one f
 share the devices. Before them are the ports of a switch, and the path of a rank.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import NamedTuple
 

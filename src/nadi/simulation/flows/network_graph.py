@@ -6,8 +6,6 @@ Each layout numbers the links of one fabric from 0: ``num_links``, what they car
 the ways between ends. Ends are numbered from 0, too.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import math
 import re

@@ -1,7 +1,5 @@
 """``nadi loggp``: a program of messages in a LogGP model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

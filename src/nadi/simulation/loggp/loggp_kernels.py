@@ -6,8 +6,6 @@ gets when it is first put in the queue; one that finds its processor or interfac
 when it is put in again. This order decides who goes first, and so results depend on it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Jobs as programs of messages: written for other simulators, and timed in a LogGP model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType

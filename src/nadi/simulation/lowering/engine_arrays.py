@@ -1,7 +1,5 @@
 """The arrays of the event engine, created from the tables of a simulation."""
 
-from __future__ import annotations
-
 from math import ceil
 from typing import Any
 

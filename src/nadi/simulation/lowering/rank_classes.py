@@ -6,8 +6,6 @@ groups and those with whom they exchange messages are of the same classes. Class
 that holds, as states of an automaton are when it is minimized.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace

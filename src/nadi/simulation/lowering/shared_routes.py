@@ -6,8 +6,6 @@ members, each as often as messages of one member go over it.
 All links that transfers of a job may share: those of the network, and those to memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What changes would do to a simulated job: of its operations, or of the system's memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What ``nadi simulate`` found: what bounds the job, ranks, collectives, links, memory tiers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -4,8 +4,6 @@
 an Arrow file, exact to the bit. A change that an older reader would misread raises the version.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Mapping

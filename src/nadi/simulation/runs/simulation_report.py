@@ -1,7 +1,5 @@
 """Files of a simulation: all results, the schedule, a timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 A schedule that was saved without its traces, as a part of a timeline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

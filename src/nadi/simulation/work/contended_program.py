@@ -4,8 +4,6 @@ The recording tells how much slower each kernel is beside communication. On anot
 takes other times, and runs beside other kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ the other, in the order in which it was given to them, and all of them at once. 
 says of its thread or stream depends on the one before it there; no slot is needed for them.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 

@@ -13,8 +13,6 @@ its end, and has only self time. So a thread becomes a chain of pieces, each of 
 of one operation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

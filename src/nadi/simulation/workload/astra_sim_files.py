@@ -3,8 +3,6 @@
 ``docs/simulators.md`` lists what a Chakra trace can express of a recording, and what it cannot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Order the activities and communication of all ranks so that no simulator deadlocks.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Convert the activities of a rank to nodes of a Chakra trace, with the attributes of these."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

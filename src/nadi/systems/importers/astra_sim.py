@@ -3,8 +3,6 @@
 Load ASTRA-sim's configuration files unchanged: network, system, memory, groups.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -18,8 +18,6 @@ bandwidth. Between them lies the transition. Measured times that shrink with mor
 and are levelled first.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn

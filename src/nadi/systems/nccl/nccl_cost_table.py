@@ -4,8 +4,6 @@ NCCL fills this table when a communicator is made (``src/graph/tuning.cc``), and
 (``src/enqueue.cc``).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec

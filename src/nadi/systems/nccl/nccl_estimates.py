@@ -1,7 +1,5 @@
 """The time of a collective by NCCL: what it chooses, how long its model says, and corrected."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ of architectures are Volta, Ampere, Hopper and Blackwell; their columns one node
 more. Triples are the protocols LL, LL128 and Simple.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

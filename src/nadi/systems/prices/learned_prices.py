@@ -1,7 +1,5 @@
 """Prices learned from operations whose times were recorded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

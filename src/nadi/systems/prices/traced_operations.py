@@ -1,7 +1,5 @@
 """What the nodes of a trace state about their work: columns, attributes, and operands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables that analyses and simulations give."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nadi.trace.categories import ROLE_SOURCES, TENSOR_ROLES

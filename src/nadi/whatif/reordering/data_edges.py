@@ -1,7 +1,5 @@
 """Data dependencies by tensors as edges, which moves must not break."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Movable units: an operator that the program called, with everything nested in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

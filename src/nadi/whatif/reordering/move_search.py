@@ -7,8 +7,6 @@ Upper bounds of the gain of moves, from their position on the critical path.
 Insertion points: positions that a unit can move to, alone or with the units it needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The summary of one trace for ``nadi info``, as data and as text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
