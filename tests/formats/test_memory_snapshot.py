@@ -66,6 +66,24 @@ def test_a_snapshot_without_history_has_its_blocks(tmp_path: Path) -> None:
     assert "memory.no-history" in trace.issues["code"].to_list()
 
 
+def test_sizes_that_no_device_has_are_refused(tmp_path: Path) -> None:
+    value = memory_snapshot()
+    for segment in value["segments"]:
+        segment["total_size"] = 2**62 - 1
+    with pytest.raises(nadi.errors.FormatError, match="more than a device can have"):
+        _read(tmp_path, value)
+
+
+def test_what_is_released_twice_is_released_with_its_own_size(tmp_path: Path) -> None:
+    value = memory_snapshot()
+    (entries,) = value["device_traces"]
+    release = {"action": "free_completed", "addr": 2**20, "stream": 0, "frames": []}
+    entries += [{**release, "size": 60 + time, "time_us": 1000 * time} for time in (5, 6)]
+    series = memory_timeline(_read(tmp_path, value))
+    assert series["change_bytes"].to_list()[-2:] == [-65, -66]
+    assert series["allocated_bytes"].to_list()[-1] == 2700
+
+
 def test_nothing_is_called(tmp_path: Path) -> None:
     class Call:
         def __reduce__(self) -> Any:

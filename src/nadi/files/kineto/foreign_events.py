@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -72,6 +73,7 @@ class ForeignEvents:
     args: Mapping[str, Ints | Texts] = field(default_factory=dict)
     # other arguments; an event that has any has none of ``args``
     members: EventArguments | None = None
+    is_instant: bool = False  # whether they are moments, whose durations do not count
 
 
 def are_usable(start: Ints, duration: Ints, what: str, prefix: str, log: IssueLog) -> Bools:
@@ -168,15 +170,20 @@ def _too_many_bytes(raw: RawFile, most: int) -> FormatError:
     )  # fmt: skip
 
 
-def kineto_content(parts: Iterable[ForeignEvents], raw: RawFile, base: int = 0) -> bytearray:
+def kineto_content(
+    parts: Iterable[ForeignEvents], raw: RawFile, base: int = 0,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> bytearray:  # fmt: skip
     """Write events of a file as a Kineto trace.
 
     - ``parts``: The events, in pieces: what is needed meanwhile grows with a piece.
     - ``base``: Base time of the file, in ns since 1970.
+    - ``more``: What the file holds beside its events, by key.
     - Returns: JSON. O(bytes).
     - Raises FormatError if it is far larger than the file (:func:`within_limit`).
     """
-    content = bytearray(b'{"schemaVersion":1,"baseTimeNanoseconds":%d,"traceEvents":[' % base)
+    head = msgspec.json.encode({"schemaVersion": 1, "baseTimeNanoseconds": base, **more})
+    content = bytearray(head[:-1] + b',"traceEvents":[')
     for piece in within_limit(_pieces(parts, raw), raw):
         content += piece
     content += b"]}"
@@ -207,7 +214,8 @@ def _events(part: ForeignEvents, raw: RawFile) -> kernels.EventColumns:
     kinds = [kernels.TEXT if isinstance(one, Texts) else kernels.NUMBER
              for one in part.args.values()]  # fmt: skip
     prefix = texts.add([*_FIXED, *map(json_key, part.args)])
-    head, args = texts.add(['{"ph":"X"']), texts.add([',"args":'])
+    begin = '{"ph":"i","s":"t"' if part.is_instant else '{"ph":"X"'
+    head, args = texts.add([begin]), texts.add([',"args":'])
     first_text, content = texts.table()
     count = part.start.size
     return kernels.EventColumns(
