@@ -15,14 +15,14 @@ import nadi
 
 
 def main(traces: Path, results: Path) -> None:
-    """Print the step time for each speed, and write it as CSV."""
+    """Print the time of the window for each speed, and write it as CSV."""
     run = nadi.run(traces)
     rows = []
     for factor in (1.0, 0.75, 0.5, 0.25, 0.1):
         answer = nadi.what_if(run.graph, f"scale kind=communication {factor}", window=run.window)
         kind, operation = answer.bound_by
         rows.append({
-            "factor": factor, "step_ms": answer.step_ns / 1e6, "gain_ms": answer.gain_ns / 1e6,
+            "factor": factor, "window_ms": answer.window_ns / 1e6, "gain_ms": answer.gain_ns / 1e6,
             "bottleneck": kind, "operation": operation,
         })  # fmt: skip
     table = pl.DataFrame(rows)

@@ -13,7 +13,14 @@ import nadi
 from nadi.errors import UsageError
 from nadi.graph.overheads import unconfirmed_edges
 from nadi.graph.windows import Window, find_steps
-from nadi.whatif.prediction_intervals import _OF_MODEL, _OF_STEPS, LEVEL, Interval, interval_of
+from nadi.whatif.prediction_intervals import (
+    _OF_MODEL,
+    _OF_OTHERS,
+    _OF_STEPS,
+    LEVEL,
+    Interval,
+    interval_of,
+)
 from nadi.whatif.what_if_results import WhatIf
 from tests.amounts import examples
 from tests.conftest import PairWriter
@@ -69,6 +76,14 @@ def test_the_interval_is_one_of_angles(pair: PairWriter) -> None:
         300_000 - found.gain_high_ns, 300_000 - found.gain_low_ns,
     )  # fmt: skip
     assert found.num_steps == 3
+
+
+def test_other_threads_on_the_processors_widen_the_interval(pair: PairWriter) -> None:
+    pair.device_keys["nadi"] = {"timed_ns": [100, 100], "ready_ns": [90, 70]}
+    found = nadi.what_if(steps_of(pair, [100, 100, 100]), "scale aten::mm 0.5").interval
+    half = QUANTILE * hypot(_OF_MODEL, 0.8 * _OF_OTHERS, _OF_STEPS / 3)
+    ends = [150_000 * sin(asin(sqrt(0.5)) + side * half) ** 2 for side in (-1, 1)]
+    assert (found.gain_low_ns, found.gain_high_ns) == pytest.approx(ends, abs=2)
 
 
 def test_steps_that_differ_in_their_share_widen_the_interval(pair: PairWriter) -> None:

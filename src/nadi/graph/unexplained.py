@@ -21,6 +21,7 @@ from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.unexplained_edges import long_gaps, unknown_waits
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
+from nadi.trace.trace import contentions
 
 MOST_OF_STEPS = 0.5
 """Where other threads have the processors for more of the steps, they bound them."""
@@ -128,8 +129,7 @@ def least_contention(graph: EventGraph) -> float:
 
     As recorders counted it; 0 if one says nothing.
     """
-    lengths = [trace.step_lengths for trace in graph.job.traces]
-    return min(one.contention if one is not None else 0.0 for one in lengths)
+    return min(contentions(graph.job.traces))
 
 
 def _on_device(graph: EventGraph, vertices: Ints) -> Bools:

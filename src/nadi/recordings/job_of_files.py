@@ -56,7 +56,7 @@ from nadi.recordings.rank_tasks import (
 from nadi.trace.categories import KINETO_CATEGORIES, VENDOR_CATEGORIES
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK
-from nadi.trace.trace import Job, Trace
+from nadi.trace.trace import Job, Trace, contentions
 
 _TOLERATED = 0.15
 _FEWEST = 10  # calls of an operator
@@ -82,7 +82,7 @@ def recording_cost(job: Job, observed: Sequence[Trace] = ()) -> pl.DataFrame:
         "short operators and gaps between operations seem longer than they are, and gains by "
         "other operations smaller",
     )  # fmt: skip
-    contention = max((one.contention for one in lengths if one is not None), default=0.0)
+    contention = max(contentions(job.traces), default=0.0)
     log.add(
         "job.busy-processors", "warning", int(contention > _TOLERATED),
         f"for {100 * contention:.0f} % of the recorded steps their thread was ready to run, and "

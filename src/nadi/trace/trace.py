@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -540,6 +540,12 @@ class StepLengths:
     def contention(self) -> float:
         """The share of the timed steps in which their thread was ready and did not run."""
         return sum(self.ready_ns) / max(sum(self.timed_ns), 1)
+
+
+def contentions(traces: Iterable[Trace]) -> list[float]:
+    """Return ``StepLengths.contention`` of each rank; 0 where its recorder says nothing."""
+    lengths = [trace.step_lengths for trace in traces]
+    return [one.contention if one is not None else 0.0 for one in lengths]
 
 
 @dataclass(frozen=True, eq=False)

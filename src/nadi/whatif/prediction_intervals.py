@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import asin, hypot, inf, pi, sin, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from nadi.graph.overheads import unconfirmed_edges
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import MARK, Window, step_times, steps_of_operations
 from nadi.trace.arrays import Ints, text_codes
+from nadi.trace.trace import contentions
 
 FEWEST_STEPS = 3
 """A median of fewer values is their mean."""
@@ -102,6 +104,7 @@ LEVEL = 0.9
 # A share x of a time is compared with others as the angle asin(sqrt(x)): errors of angles are as
 # large for small shares as for large ones. Standard deviations of angles:
 _OF_MODEL = 0.075  # true gain against prediction: docs/what-if.md says of which programs
+_OF_OTHERS = 0.2  # where other threads have the processors, for the whole of the steps
 _OF_STEPS = 0.05  # from step to step: counts as much as one more step does
 _RIGHT = pi / 2  # the angle of the whole
 _TIMES = 2  # what is changed may take that much more than measured, as a part of it
@@ -192,8 +195,10 @@ def interval_of(
     likely, cheaper_gain = _typical_gains(graph, window, change, gain)
     gained = _alone(graph, replay.graph, window) if longer.total and shorter.total else max(gain, 0)
     lost = gained - gain
-    less, more = _spread(max(gained + likely - gain, 0), measured, shorter, of_steps, quantile)
-    cheaper, dearer = _spread(max(lost + gain - likely, 0), measured, longer, of_steps, quantile)
+    of_model = hypot(_OF_MODEL, _OF_OTHERS * max(contentions(graph.job.traces)))
+    spread = partial(_spread, measured=measured, of_model=of_model, of_steps=of_steps)
+    less, more = spread(max(gained + likely - gain, 0), shorter, quantile)
+    cheaper, dearer = spread(max(lost + gain - likely, 0), longer, quantile)
     gains = [likely, gain, cheaper_gain, *_without_doubts(graph, replay, window, change)]
     low = likely - hypot(less, dearer, likely - min(gains))
     high = likely + hypot(more, cheaper, max(gains) - likely)
@@ -246,12 +251,14 @@ def _error_of_share(gains: Ints, lengths: Ints) -> tuple[float, int]:
 
 
 def _spread(
-    time: int, measured: int, extent: _Extent, of_steps: tuple[float, int], quantile: float
-) -> tuple[float, float]:
+    time: int, extent: _Extent, quantile: float, *, measured: int, of_model: float,
+    of_steps: tuple[float, int],
+) -> tuple[float, float]:  # fmt: skip
     """Return how much smaller and how much larger a gain or loss may be; ns.
 
     - ``time``, ``measured``: The gain or loss, and the measured time; ns.
     - ``extent``: What the change shortens or lengthens.
+    - ``of_model``: The standard deviation of angles between true and predicted gains.
     - ``of_steps``: The sum of the squares of deviations of the shares of steps, and the number of
       steps.
     - ``quantile``: How many standard deviations each side has.
@@ -266,7 +273,7 @@ def _spread(
     inside = min(max(share, 0.01), 0.99)
     squares /= 4 * inside * (1 - inside) * whole**2
     steps = sqrt((squares + _OF_STEPS**2) / count / count)
-    half, angle = quantile * hypot(_OF_MODEL, steps), asin(sqrt(share))
+    half, angle = quantile * hypot(of_model, steps), asin(sqrt(share))
     low = sin(max(angle - half, 0.0)) ** 2 * whole * measured
     high = sin(min(angle + half, _RIGHT)) ** 2 * whole * measured
     return max(time - low, 0.0), min(max(high - time, 0.0), _TIMES * extent.total)
