@@ -1,7 +1,5 @@
 """The estimate of one execution, as values that a person can read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

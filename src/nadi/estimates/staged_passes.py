@@ -11,8 +11,6 @@ On the last stage, the backward of a micro-batch follows its forward: it waits f
 what it loads. On others, other micro-batches come between.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ schedule itself is followed, for all executions at once that have the same one: 
 when the one before it on its stage, and the one whose tensor it reads, are done.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

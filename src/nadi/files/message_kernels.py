@@ -1,7 +1,5 @@
 """Fields of protobuf messages, and numbers written in decimal, from spans of bytes to columns."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import kernel

@@ -1,7 +1,5 @@
 """Read the SQLite export of Nsight Systems, as events that are those of a Kineto trace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

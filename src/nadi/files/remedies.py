@@ -1,7 +1,5 @@
 """What to do to have more in a recording, by the tool that made it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from nadi.trace.trace import Trace

@@ -1,7 +1,5 @@
 """Read the JSON of rocprofv3, as events that are those of a Kineto trace."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated

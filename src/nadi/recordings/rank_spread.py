@@ -6,8 +6,6 @@ takes in one part is besides that a matter of chance, as large as that of parts 
 length on ranks that do nearly the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Ranges of time as users write them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """``nadi serve``: how many tokens a second a server gives, how late, and from which memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

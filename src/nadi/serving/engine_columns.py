@@ -4,8 +4,6 @@ Each array has a row per thing. Its columns are declared here, once. Times are i
 are row numbers, and -1 is nothing.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

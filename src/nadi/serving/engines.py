@@ -1,7 +1,5 @@
 """Serve requests on engines of given rules, with given times of steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

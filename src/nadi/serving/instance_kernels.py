@@ -1,7 +1,5 @@
 """What an instance does: the time of its steps, blocks in tiers, transfers, and who waits."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import called, inner

@@ -1,7 +1,5 @@
 """What a server runs on: times of its steps, room for keys and values, links and tiers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

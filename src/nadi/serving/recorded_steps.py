@@ -1,7 +1,5 @@
 """Steps of a serving engine in a recording, and times of steps that agree with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

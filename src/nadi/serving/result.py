@@ -1,7 +1,5 @@
 """What ``nadi serve`` says: rates, latencies with intervals, what bounds, memory, and cost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

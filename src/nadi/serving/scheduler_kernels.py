@@ -7,8 +7,6 @@ block puts out the last one, whose tokens are computed again later. The next ste
 one before it begins, so that what ends in a step is free for the next step but one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nadi.kernels.jit import borrowed, called, inner, kernel

@@ -1,7 +1,5 @@
 """Serve requests on a system: how many tokens a second, how late, and what bounds it."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """How long steps of an engine take, as tables: by tokens, by requests, and by attention."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

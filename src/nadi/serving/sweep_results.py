@@ -1,7 +1,5 @@
 """What ``nadi serve --sweep`` and ``--search`` say: a row for each server, and curves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The results of ``nadi what-if``: a row per change, all changes together, a sweep, limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A job as measured and as predicted: on another machine, or after the first change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

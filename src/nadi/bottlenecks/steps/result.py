@@ -5,8 +5,6 @@ The time of modules; in text layers that are alike share a row.
 The verdict of ``nadi run``: what bounds the window, and the changes that gain most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any

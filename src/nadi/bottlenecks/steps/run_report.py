@@ -1,7 +1,5 @@
 """What ``nadi run`` tells: its results as data, declared for text and pages, and in files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 What varies by configuration, a datatype or a network tier, is looked up for whole arrays.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple

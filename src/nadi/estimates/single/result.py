@@ -1,7 +1,5 @@
 """The results of ``nadi estimate``, and sweeps on a terminal, as data, and in files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from operator import itemgetter

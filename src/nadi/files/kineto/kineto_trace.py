@@ -3,8 +3,6 @@
 Labels that torch 1.8 to 1.11 recorded as operators: they had no category of their own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor

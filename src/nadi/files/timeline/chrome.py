@@ -4,8 +4,6 @@ The code that writes slices is shared with Kineto's files, which also have this 
 :mod:`nadi.files.kineto.kineto_encode`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

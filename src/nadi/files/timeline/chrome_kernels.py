@@ -1,7 +1,5 @@
 """Events of Chrome's trace format, written from columns and spans of bytes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ranks that do nearly the same as one program, and between what times of one rank the job lies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

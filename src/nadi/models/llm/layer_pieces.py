@@ -5,8 +5,6 @@ element are the ones that Calculon (Isaev et al., SC'23) counts for LayerNorm, S
 Bytes are those that an operation reads and writes if nothing stays in a cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

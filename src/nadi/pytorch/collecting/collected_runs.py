@@ -1,7 +1,5 @@
 """Run a program under a recorder, and say what it left and what it lacks: ``nadi record``."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Record the host trace and the device trace of one rank, while a program runs."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Find all dependencies within a rank: threads, launches, streams, synchronization."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -1,7 +1,5 @@
 """Draw sizes and durations of operations from a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A model of jobs: what was learned of them, as values and arrays."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ normal scores of the quantiles have a mean for each step of each rank, one for e
 correlation with the operation before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple

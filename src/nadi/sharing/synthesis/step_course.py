@@ -4,8 +4,6 @@ A step is cut where ranks meet. Learned is the sum of durations of each part of 
 step is like one learned step on all ranks, so that who waits for whom stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ groups, which are data parallel; without such groups all ranks together. A group
 along the axis grows with it. Others are copied, as are messages.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
