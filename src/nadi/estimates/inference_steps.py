@@ -33,6 +33,10 @@ from nadi.trace.arrays import Floats, Ints
 from nadi.trace.operations import ITEMSIZE
 
 _MANY = 16  # prompts that fill any device
+# of the peak, what grouped products reach that unpack weights of 4 bits: 1.09 and 0.54 TFLOP in
+# 3.47 and 1.64 ms, in a recording of vLLM's prefill of gpt-oss-20b on MI300X (TraceLens's
+# examples, matmul_ogs)
+_UNPACKED = 0.245
 _CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
 
 
@@ -86,8 +90,9 @@ def inference_parts(
     whole, memory = _layer_seconds(model, system, machine, plans)
     first = costs.first.seconds[number]
     network = np.maximum(dense - whole - first, 0.0)
-    saved = _saved_seconds(model, machine, plans, weight_bits) if weight_bits else 0.0
-    bound = np.stack([np.maximum(memory - saved, 0.0) + first, network])
+    saved = _saved_seconds(model, system, machine, plans, weight_bits) if weight_bits else 0.0
+    # what narrow weights take longer goes to computation
+    bound = np.stack([np.maximum(memory - np.maximum(saved, 0.0), 0.0) + first, network])
     return InferenceParts(
         dense - saved, bound, costs.last.seconds[number],
         _of_chunks(core, model, plan, chunks),
@@ -184,16 +189,21 @@ def _layer_seconds(
 
 
 def _saved_seconds(
-    model: LanguageModel, machine: MachineDescription, plans: Sequence[ParallelPlan], bits: int
-) -> Floats:
-    """Price what products of all layers save if their weights are narrower, in each plan."""
+    model: LanguageModel, system: System, machine: MachineDescription,
+    plans: Sequence[ParallelPlan], bits: int,
+) -> Floats:  # fmt: skip
+    """Price what products of all layers save if their weights are narrower, in each plan.
+
+    Experts whose weights are unpacked while they compute save less, or take longer.
+    """
     saved = np.zeros(len(plans))
+    peak = max(system.compute.peak_of(plans[0].dtype), 1.0)
     for kind in set(model.layer_kinds):
-        works = [
-            one.forward for plan in plans for one in layer_pieces(model, plan, kind)
+        pieces = [
+            one for plan in plans for one in layer_pieces(model, plan, kind)
             if one.weight + one.expert_weight and one.forward and one.forward.op_class == "gemm"
         ]  # fmt: skip
-        wide = amounts_of_works(works)
+        wide = amounts_of_works([one.forward for one in pieces])
         weights = wide.shape[:, 0] * wide.shape[:, 2] * wide.shape[:, 3]
         less = weights * ITEMSIZE[plans[0].dtype] - weight_bytes(weights, bits)
         datatype = np.zeros(wide.flops.size, dtype=np.int64)
@@ -201,6 +211,9 @@ def _saved_seconds(
             kernel_seconds(machine, one.operations, datatype)
             for one in (wide, wide._replace(bytes=wide.bytes - less))
         )
+        if bits == 4:
+            is_expert = np.array([one.expert_weight > 0 for one in pieces])
+            after = np.maximum(after, is_expert * wide.flops / (_UNPACKED * peak))
         per_layer = (before - after).reshape(len(plans), -1).sum(axis=1)
         saved += model.layer_kinds.count(kind) * per_layer
     return saved
