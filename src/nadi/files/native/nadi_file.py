@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,6 +30,8 @@ from nadi.trace.attributes import CODES, SPAN_CODES, Attributes, LazyAttributes
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
 from nadi.trace.trace import Provenance, StepLengths, Trace
+
+_Value = TypeVar("_Value")
 
 VERSION = 1
 
@@ -156,7 +158,7 @@ def read(path: Path) -> Trace:
         If the file is damaged, or of a version newer than this Nadi.
     """
     with open_members(path) as members:
-        header = _read_header(path, members)
+        header = read_header(path, members, _HEADER, _Header, VERSION)
         tables = {name: _read_table(path, members, name, header) for name in _TABLES}
         identity = _identity(members)
     _check_references(path, tables)
@@ -247,15 +249,22 @@ def first_line(error: BaseException) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def _read_header(path: Path, members: zipfile.ZipFile) -> _Header:
-    content = read_zip_member(path, members, _HEADER)
-    version = decode_json(content, dict[str, Any], str(path), DAMAGED, _HEADER).get("version")
-    if version != VERSION:
+def read_header(
+    path: Path, members: zipfile.ZipFile, name: str, to: type[_Value], version: int, again: str = ""
+) -> _Value:
+    """Read the first member of one of Nadi's zip files, if it is of the version that is read.
+
+    - ``again``: How else such a file is had, such as ``fold the job again``.
+    - Raises FormatError if the member is missing or broken, or of another version.
+    """
+    content = read_zip_member(path, members, name)
+    found = decode_json(content, dict[str, Any], str(path), DAMAGED, name).get("version")
+    if found != version:
         raise FormatError(
-            str(path), f"its format is version {version!r}; this Nadi reads version {VERSION}",
-            "update Nadi",
+            str(path), f"its format is version {found!r}; this Nadi reads version {version}",
+            f"{again}, or update Nadi" if again else "update Nadi",
         )  # fmt: skip
-    return decode_json(content, _Header, str(path), DAMAGED, _HEADER)
+    return decode_json(content, to, str(path), DAMAGED, name)
 
 
 def _read_table(path: Path, members: zipfile.ZipFile, name: str, header: _Header) -> pl.DataFrame:
@@ -293,7 +302,7 @@ def _read_attributes(
     with open_members(path) as members:
         if _identity(members) != identity:
             raise InputError(str(path), "the file changed after it was opened", "read it again")
-        header = _read_header(path, members)
+        header = read_header(path, members, _HEADER, _Header, VERSION)
         columns = read_arrow(path, members, "attributes.arrow")
         pieces = read_arrow(path, members, "bytes.arrow")
     return attributes_of_tables(path, columns, pieces, header.names, num_nodes)

@@ -26,10 +26,9 @@ from nadi.files.native.nadi_file import (
     holds_fold,
     open_members,
     read_arrow,
-    read_zip_member,
+    read_header,
     without_missing,
 )
-from nadi.files.settings_text import decode_json
 from nadi.recordings.folded.folded_job import FoldedJob, folded_job
 from nadi.recordings.folded.folded_trace import FoldedTrace
 from nadi.trace.arrays import Ints
@@ -164,7 +163,7 @@ def read_folded(path: Path | str) -> FoldedJob:
     if not holds_fold(read_head(place)):
         raise FormatError(str(path), "not a folded job", "pass a file that nadi fold wrote")
     with open_members(place) as members:
-        header = _read_header(place, read_zip_member(place, members, FOLD))
+        header = read_header(place, members, FOLD, _Header, _VERSION, "fold the job again")
         ranks = _checked(place, "ranks", read_arrow(place, members, "ranks.arrow"), _RANKS)
         issues = _declared(place, ISSUES, read_arrow(place, members, "issues.arrow"))
         roles = [
@@ -195,16 +194,6 @@ def _groups(names: list[str] | None, members: list[pl.DataFrame], size: int) -> 
         {name: ranks.reshape(len(ranks), -1) for name, ranks in zip(names, listed, strict=True)},
         size,
     )
-
-
-def _read_header(path: Path, content: bytes) -> _Header:
-    version = decode_json(content, dict[str, Any], str(path), DAMAGED, FOLD).get("version")
-    if version != _VERSION:
-        raise FormatError(
-            str(path), f"its format is version {version!r}; this Nadi reads version {_VERSION}",
-            "fold the job again, or update Nadi",
-        )  # fmt: skip
-    return decode_json(content, _Header, str(path), DAMAGED, FOLD)
 
 
 def _read_class(path: Path, members: zipfile.ZipFile, number: int, header: _Class) -> FoldedTrace:

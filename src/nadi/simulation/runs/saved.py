@@ -25,9 +25,8 @@ from nadi.files.native.nadi_file import (
     holds_simulation,
     open_members,
     read_arrow,
-    read_zip_member,
+    read_header,
 )
-from nadi.files.settings_text import decode_json
 from nadi.simulation.accounts.simulation_results import SimulationResults
 from nadi.simulation.simulation import TimeBound
 from nadi.systems.prices.priced_traces import PricedWork
@@ -130,8 +129,7 @@ def read_simulation(path: Path | str) -> SavedSimulation:
             "pass a .nadi file that nadi simulate -o wrote",
         )  # fmt: skip
     with open_members(place) as members:
-        content = read_zip_member(place, members, SIMULATION)
-        header = _header(place, content)
+        header = read_header(place, members, SIMULATION, _Header, _VERSION, "simulate again")
         there = set(members.namelist())
         tables = {
             name: _checked(place, read_arrow(place, members, f"{name}.arrow"), table)
@@ -148,16 +146,6 @@ def read_simulation(path: Path | str) -> SavedSimulation:
         priced=header.priced, bound=header.bound,
         **{name: tables.get(name) for name in _IF_KNOWN if name != "live_memory"},
     )  # fmt: skip
-
-
-def _header(path: Path, content: bytes) -> _Header:
-    version = decode_json(content, dict[str, Any], str(path), DAMAGED, SIMULATION).get("version")
-    if version != _VERSION:
-        raise FormatError(
-            str(path), f"its format is version {version!r}; this Nadi reads version {_VERSION}",
-            "simulate again, or update Nadi",
-        )  # fmt: skip
-    return decode_json(content, _Header, str(path), DAMAGED, SIMULATION)
 
 
 def _checked(path: Path, frame: pl.DataFrame, table: Table) -> pl.DataFrame:
