@@ -333,6 +333,34 @@ def remembered(
     checks.add(f"runs of {RUN} with sizes that no learned job has", of_made >= 0.8, detail)
     checks.add("as new as jobs that were left out", of_made >= 0.8 * of_real, detail)
     print(f"     unseen runs of {RUN}: {detail}")
+    known = [amounts(job) for job, _ in learned]
+    apart = [
+        float(np.median([min(amounts_apart(amounts(job), one) for one in known) for job in jobs]))
+        for jobs in (made, [job for job, _ in left])
+    ]
+    detail = f"{apart[0]:.3f}, of the jobs that were left out {apart[1]:.3f}"
+    checks.add("distance to the nearest learned job", apart[0] >= 0.8 * apart[1], detail)
+    print(f"     distance to the nearest learned job: {detail}")
+
+
+def amounts(job: Job) -> dict[str, np.ndarray]:
+    """Return of each operation how many there are, their FLOPs, and their bytes, as logarithms."""
+    found: dict[str, np.ndarray] = {}
+    for trace in {id(one): one for one in job.traces}.values():
+        sizes = np.stack([np.ones(trace.nodes.height), *(
+            np.maximum(trace.column(name), 0) for name in ("flops", "bytes", "comm_bytes")
+        )], axis=1)  # fmt: skip
+        for name, own in zip(names(trace), sizes, strict=True):
+            found[name] = found.get(name, np.zeros(4)) + own
+    return {name: np.log2(1 + own) for name, own in found.items()}
+
+
+def amounts_apart(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    """Return how far two jobs are apart: the mean difference of amounts over their sum, 0 to 1."""
+    nothing = np.zeros(4)
+    pairs = [(one.get(name, nothing), other.get(name, nothing)) for name in one.keys() | other]
+    both = sum(float((a + b).sum()) for a, b in pairs)
+    return sum(float(np.abs(a - b).sum()) for a, b in pairs) / max(both, 1)
 
 
 def beyond(checks: Checks) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import nadi
 from nadi.cli import main
 from nadi.sharing import columns_of_job, independent_sample, job_of_columns
+from nadi.sharing.similarity.verbatim import verbatim_shares
+from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
+from nadi.sharing.synthesis.storage_lives import StorageLives
 from nadi.trace import validate_trace
 
 
@@ -70,3 +74,35 @@ def test_the_command_prints_and_refuses(
     assert "operation mix" in capsys.readouterr().out
     assert main(["similarity", place, str(tmp_path / "none"), "--system", "dgx-h100"]) == 2
     assert "none" in capsys.readouterr().err
+
+
+def test_what_stands_in_another_job_is_counted() -> None:
+    """Runs of a lane are found where they stand, and an operation that differs ends them."""
+    labels = [f"op {number}" for number in range(60)]
+    one = _lane(list(range(60)), labels)
+    other = _lane([*range(40), 59, *range(41, 60)], labels)
+    assert verbatim_shares(one, one) == {
+        "longest run": 1.0, "unseen runs of 8": 0.0, "unseen runs of 32": 0.0,
+        "nearest sequence": 0.0,
+    }  # fmt: skip
+    found = verbatim_shares(one, other)
+    assert found["longest run"] == 40 / 60
+    assert found["unseen runs of 8"] == 8 / 53
+    assert found["unseen runs of 32"] == 20 / 29
+    assert found["nearest sequence"] == 1 - 45 / 61
+    larger = other._replace(ranks=(other.ranks[0]._replace(bytes=np.full(60, 7)),))
+    assert verbatim_shares(one, larger)["longest run"] == 0
+
+
+def _lane(label: list[int], labels: list[str]) -> JobColumns:
+    size, minus = len(label), np.full(len(label), -1)
+    numbers = {
+        name: minus for name in RankColumns._fields
+        if name not in ("label", "shape", "is_cpu", "src", "dst", "lives")
+    }  # fmt: skip
+    nothing = np.zeros(0, dtype=np.int64)
+    rank = RankColumns(
+        label=np.array(label), shape=np.full((size, 4), -1), is_cpu=minus < 0, src=nothing,
+        dst=nothing, lives=StorageLives.none(), **numbers,
+    )  # fmt: skip
+    return JobColumns((rank,), tuple(labels), ())

@@ -217,7 +217,7 @@ def learned_ratio(alone: Floats, beside: Floats, share: Floats) -> Slowdown | st
     if beside.size < _FEWEST:
         return _SELDOM_BESIDE
     low, usual, high = np.quantile(alone, [0.25, 0.5, 0.75])
-    if high - low > _MOST_SPREAD * usual:
+    if not usual or high - low > _MOST_SPREAD * usual:
         return _VARIES
     left = np.maximum(usual - (1 - share) * beside, 0.01 * usual)  # of the work, while beside it
     ratios = share * beside / left

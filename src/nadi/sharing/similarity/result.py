@@ -28,8 +28,21 @@ SIMILARITY = Result(
             top=ALL,
         ),
         Lines(lambda data: [
-            "gaps, live memory and critical path: as simulated on " + data["reference_system"], "",
+            "gaps, live memory, critical path and responses: as simulated on "
+            + data["reference_system"], "",
         ]),
+        Rows(
+            "verbatim", "how much of B stands in A", lambda found: found.verbatim,
+            (
+                Column("measure", "operations with their sizes"),
+                Column("share", "share", _DISTANCE),
+                Column("floor", "same program", _DISTANCE, "of another recording of A's program",
+                       is_rare=True),
+                Column("ceiling", "independent draws", _DISTANCE, "of operations of A, drawn"),
+            ),
+            top=ALL,
+        ),
+        Lines(lambda _: [""]),
         Rows(
             "step_ns", "step time",
             lambda found: [(*key, *both) for key, both in found.step_ns.items()],

@@ -8,6 +8,7 @@ nothing of it but histograms.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from nadi.errors import NadiError, UsageError
+from nadi.graph.event_graph import EventGraph
 from nadi.recordings.jobs import given_job
+from nadi.sharing.similarity.verbatim import Verbatim, verbatim_shares
 from nadi.sharing.synthesis.column_traces import job_of_columns
-from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns, columns_of_job
+from nadi.sharing.synthesis.job_columns import (
+    JobColumns,
+    RankColumns,
+    columns_of_job,
+    lanes_of,
+)
 from nadi.sharing.synthesis.storage_lives import StorageLives
 from nadi.simulation.accounts.memory_accounts import live_memory
 from nadi.simulation.accounts.simulation_as_recording import simulated_graph, simulated_path
@@ -179,6 +188,8 @@ def _random_lives(rank: RankColumns, size: int, random: np.random.Generator) -> 
 _AnyJob = Job | Sequence[Trace] | Path | str
 _EQUAL = 0.01
 _CHANGES = ("scale kind=kernel 0.5", "scale kind=communication 0.5")
+_ASKED = 4
+"""Operations, and ranks, of which responses to a change are compared."""
 
 
 @dataclass(frozen=True)
@@ -223,12 +234,15 @@ class Similarity:
     step_ns
         The time of each job on each system, by system and change (empty for none), in ns.
     reference
-        The system whose simulation gave gaps, memory and critical path.
+        The system whose simulation gave gaps, memory, critical path and responses.
+    verbatim
+        How much of the second job stands in the first.
     """
 
     measures: tuple[Likeness, ...]
     step_ns: dict[tuple[str, str], tuple[int, int]]
     reference: str
+    verbatim: tuple[Verbatim, ...] = ()
 
     def __getitem__(self, measure: str) -> Likeness:
         for one in self.measures:
@@ -240,16 +254,26 @@ class Similarity:
 class _Measured:
     """A job, what it is like, and its times on systems."""
 
-    def __init__(self, job: _AnyJob, systems: Sequence[str]) -> None:
+    def __init__(
+        self, job: _AnyJob, systems: Sequence[str], asked: dict[str, list[str]] | None = None
+    ) -> None:
         found = given_job(job)
         self.columns = columns_of_job(found)
         self.job = found
         self.times: dict[tuple[str, str], int] = {}
         self.measures: JobMeasures | None = None
+        self.asked: dict[str, list[str]] = {}
+        self.responses: dict[str, list[float | None]] = {}
         for name in systems:
             run = simulate(found, _machine(name, len(self.columns.ranks)))
             if self.measures is None:
                 self.measures = measures_of(self.columns, run)
+                graph = simulated_graph(run)
+                self.asked = asked or _asked_changes(graph, len(self.columns.ranks))
+                self.responses = {
+                    about: [_response(graph, one) for one in texts]
+                    for about, texts in self.asked.items()
+                }
             self.times |= _times(name, run)
 
 
@@ -286,10 +310,10 @@ def compare(
     progress("simulating the first job")
     one = _Measured(read[0], names)
     progress("simulating the second job")
-    other = _Measured(read[1], names)
+    other = _Measured(read[1], names, one.asked)
     progress("simulating the reference points")
-    naive = _Measured(job_of_columns(independent_sample(one.columns)), names)
-    again = None if same is None else _Measured(same, names)
+    naive = _Measured(job_of_columns(independent_sample(one.columns)), names, one.asked)
+    again = None if same is None else _Measured(same, names, one.asked)
     apart, ceilings = _distances(one, other), _distances(one, naive)
     floors = _distances(one, again) if again else {}
     found = [
@@ -297,7 +321,39 @@ def compare(
         for measure, distance in apart.items() if distance is not None
     ]  # fmt: skip
     times = {key: (one.times[key], other.times[key]) for key in one.times if key in other.times}
-    return Similarity(tuple(found), times, names[0])
+    shares, guessed = (verbatim_shares(one.columns, each.columns) for each in (other, naive))
+    least = verbatim_shares(one.columns, again.columns) if again else {}
+    verbatim = [
+        Verbatim(measure, share, least.get(measure), guessed[measure])
+        for measure, share in shares.items()
+    ]
+    return Similarity(tuple(found), times, names[0], tuple(verbatim))
+
+
+def _asked_changes(graph: EventGraph, num_ranks: int) -> dict[str, list[str]]:
+    """Return changes of the operations that take the most time, and of ranks."""
+    names = graph.op_names.cast(pl.String).alias("name")
+    time = np.diff(graph.time[: 2 * names.len()].reshape(-1, 2)).ravel()  # starts and ends
+    frame = names.str.replace_all(r"\d+", "#").to_frame().with_columns(time=pl.Series(time))
+    total = frame.group_by("name").agg(pl.col("time").sum())
+    longest = total.sort("time", "name", descending=[True, False])["name"].head(_ASKED)
+    patterns = [r"[\d#]+".join(map(re.escape, name.split("#"))) for name in longest]
+    ranks = np.unique(np.linspace(0, num_ranks - 1, _ASKED).astype(np.int64)).tolist()
+    return {
+        "response, operations": [
+            f'scale "^{one.replace(chr(34), chr(34) * 2)}$" 0.5' for one in patterns
+        ],
+        "response, ranks": [f"scale . rank={rank} 1.3" for rank in ranks],
+    }
+
+
+def _response(graph: EventGraph, text: str) -> float | None:
+    """Return the step after a change over that before; None without such operations."""
+    try:
+        found = what_if(graph, parse_change(text))
+    except NadiError:
+        return None
+    return found.window_ns / max(found.measured_ns, 1)
 
 
 def _fitting(systems: Sequence[str], sizes: Sequence[int]) -> list[str]:
@@ -344,6 +400,10 @@ def _distances(one: _Measured, other: _Measured) -> dict[str, float | None]:
     assert one.measures is not None
     assert other.measures is not None
     found = distances_of(one.measures, other.measures)
+    for about, mine in one.responses.items():
+        pairs = zip(mine, other.responses[about], strict=True)
+        apart = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+        found[about] = float(np.mean(apart)) if apart else None  # names may be others
     for (name, change), time in one.times.items():
         label = f"step time, {name}" + (f", {change}" if change else "")
         if (name, change) in other.times:
@@ -558,15 +618,8 @@ def distances_of(one: JobMeasures, other: JobMeasures) -> dict[str, float | None
     }  # fmt: skip
 
 
-def _lanes(rank: RankColumns) -> Ints:
-    """Return a number for each thread and stream; int64, shape (operations,)."""
-    on_stream = rank.stream >= 0
-    key = np.where(on_stream, 2 * rank.stream, 2 * np.maximum(rank.thread, -1) + 1)
-    return np.unique(key, return_inverse=True)[1].reshape(-1)
-
-
 def _grams(rank: RankColumns, own: list[str]) -> Counter[object]:
-    lane = _lanes(rank)
+    lane = lanes_of(rank)
     order = np.argsort(lane, kind="stable")
     in_order = [own[row] for row in order.tolist()]
     at = lane[order]

@@ -248,6 +248,13 @@ def _columns(rank: PlayedTrace, names: _Names) -> RankColumns:
     )
 
 
+def lanes_of(rank: RankColumns) -> Ints:
+    """Return a number for each thread and stream; int64, shape (operations,)."""
+    on_stream = rank.stream >= 0
+    key = np.where(on_stream, 2 * rank.stream, 2 * np.maximum(rank.thread, -1) + 1)
+    return np.unique(key, return_inverse=True)[1].reshape(-1)
+
+
 def _lives(rank: PlayedTrace, rows: Ints, names: _Names) -> StorageLives:
     """Return the storages of a rank, by the operations in their order."""
     whole = rank.recorded.recorded if rank.recorded else rank.trace
