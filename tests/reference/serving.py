@@ -321,7 +321,9 @@ class Instance:
 
     def launch(self, now: int) -> None:
         times, tokens = self.times, self.rules.budget - self.left
-        took = times.by_tokens(self.rules.budget)[tokens] + times.by_rows(self.rows + 1)[self.rows]
+        took = (
+            times.by_tokens(self.rules.budget)[tokens, 0] + times.by_rows(self.rows + 1)[self.rows]
+        )
         mean = self.contexts / self.decodes if self.decodes else 0.0
         longest = max((attention(times, *chunk, 0, 0) for chunk in self.chunks), default=0.0)
         took += max(longest, sum(crowded(times, *chunk) for chunk in self.chunks))

@@ -180,7 +180,7 @@ class BATCH(Columns, of="batch"):
 
 
 class Engines(NamedTuple):
-    """All instances; arrays of int64, but for the last nine (float64)."""
+    """All instances; arrays of int64, but for the last eight (float64)."""
 
     settings: np.ndarray
     requests: np.ndarray
@@ -207,8 +207,9 @@ class Engines(NamedTuple):
     pace: np.ndarray
     wires: np.ndarray  # (2, links, tokens + 1): ns for which collectives of a step keep a link
     kept: np.ndarray  # (instances, depth, links): the same of steps under way, as a share
-    dense: np.ndarray  # (2, tokens + 1): ns by tokens of a step; of prompts alone, of others
-    bound: np.ndarray  # (2, 2, tokens + 1): of these what memory bounds, and collectives
+    # (2, tokens + 1, 3): ns by tokens of a step, and of these what memory bounds, and collectives;
+    # of prompts alone, of others
+    dense: np.ndarray
     heads: np.ndarray  # (2, sequences + 1): ns by requests that get a token
     axes: np.ndarray  # (4, points): chunk, tokens before it, decodes, tokens before each
     attention: np.ndarray  # (2, *points of the axes): ns

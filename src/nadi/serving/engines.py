@@ -302,7 +302,6 @@ def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes])
         wires=np.stack([one.by_links(rules.budget, links) for one in times]),
         kept=np.zeros((instances, depth, links)),
         dense=np.stack([one.by_tokens(rules.budget) for one in times]),
-        bound=np.stack([one.by_bound(rules.budget) for one in times]),
         heads=np.stack([one.by_rows(max(rules.sequences, rules.budget)) for one in times]),
         axes=axes, attention=grid, crowded=crowded,
     )  # fmt: skip

@@ -301,7 +301,7 @@ def step_ns(engines: Engines, instance: int, role: int) -> int:
     decodes, num_chunks = batch[BATCH.decodes], batch[BATCH.chunks]
     context = batch[BATCH.context] / decodes if decodes else 0.0
     tokens = budget - batch[BATCH.left]
-    dense = engines.dense[role, tokens]
+    dense = engines.dense[role, tokens, 0]
     heads = engines.heads[role, batch[BATCH.rows]]
     longest, shared = 0.0, 0.0
     for k in range(num_chunks):
@@ -324,8 +324,8 @@ def step_ns(engines: Engines, instance: int, role: int) -> int:
         host += engines.settings[SETTING.launch]
     waits = max(0.0, host - on_device) if engines.settings[SETTING.hidden] else host
     row[INSTANCE.dense] += np.int64(dense)
-    row[INSTANCE.memory] += np.int64(engines.bound[role, 0, tokens])
-    row[INSTANCE.network] += np.int64(engines.bound[role, 1, tokens])
+    row[INSTANCE.memory] += np.int64(engines.dense[role, tokens, 1])
+    row[INSTANCE.network] += np.int64(engines.dense[role, tokens, 2])
     row[INSTANCE.heads] += np.int64(heads)
     row[INSTANCE.prefill] += np.int64(alone)
     row[INSTANCE.decode] += np.int64(beside)

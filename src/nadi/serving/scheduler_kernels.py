@@ -331,7 +331,7 @@ def _admit_waiting(engines: Engines, i: int, now: int) -> int:
 def _waits_for_more(engines: Engines, i: int) -> bool:
     """Tell whether prompts wait until a step with more of them is worth it; count such steps."""
     settings, here, batch = engines.settings, engines.instances[i], engines.batch
-    if settings[SETTING.wait_steps] == 0 or here[INSTANCE.waiting] == 0:
+    if here[INSTANCE.waiting] == 0:
         return False
     # without requests that generate, no step would be made
     if batch[BATCH.decodes] == 0 or here[INSTANCE.running] >= settings[SETTING.sequences]:
@@ -430,7 +430,7 @@ def _look(engines: Engines, i: int) -> None:
             batch[BATCH.reason] = _BLOCKS
         else:
             _admit_loaded(engines, i, now)
-            if _waits_for_more(engines, i):
+            if settings[SETTING.wait_steps] > 0 and _waits_for_more(engines, i):
                 batch[BATCH.reason] = _FEW
             else:
                 batch[BATCH.reason] = _admit_waiting(engines, i, now)

@@ -58,15 +58,13 @@ class StepTimes(NamedTuple):
     bound: Floats | None = None
 
     def by_tokens(self, budget: int) -> Floats:
-        """Give the time of 0 to ``budget`` tokens, shape (budget + 1,)."""
-        return self._along_tokens(self.dense, budget)
+        """Give times of 0 to ``budget`` tokens, shape (budget + 1, 3).
 
-    def by_bound(self, budget: int) -> Floats:
-        """Give what memory bounds of it, and collectives, shape (2, budget + 1); 0 if unknown."""
-        none = np.zeros((2, self.tokens.size))
-        return np.stack([
-            self._along_tokens(one, budget) for one in (none if self.bound is None else self.bound)
-        ])  # fmt: skip
+        The whole, and of it what memory bounds, and collectives: 0 if that is unknown.
+        """
+        parts = np.zeros((2, self.tokens.size)) if self.bound is None else self.bound
+        times = [self._along_tokens(one, budget) for one in (self.dense, *parts)]
+        return np.stack(times, axis=1)
 
     def by_links(self, budget: int, links: int) -> Floats:
         """Give for how long 0 to ``budget`` tokens keep links, shape (links, budget + 1)."""
