@@ -25,17 +25,19 @@ from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.rows import nearest
-from nadi.trace.schema import DEVICE_WORK
+from nadi.trace.schema import DEP_KINDS, DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 
 _Positions = npt.NDArray[np.integer]
 _Operations = tuple[Job, Ints, Ints]
 _MAX_NAMES = 6
+_BATCH = 1 << 18  # edges
 _COMMUNICATES = (
     r"^c10d::|^_?c10d_functional(_autograd)?::wait_tensor$|^record_param_comms$|^gloo:|^nccl"
 )
 _OF_OPERATIONS = (  # what no change of edges changes
-    "_all_names", "_columns", "communicates", "inferred_pairs", "op_names", "recorded_launchers",
+    "_all_names", "_columns", "_first_ops", "communicates", "inferred_pairs", "op_names",
+    "recorded_launchers",
 )  # fmt: skip
 _MAY_BE_INFERRED = ("launch", "event", "sync", "thread")  # kinds of dependencies
 
@@ -207,13 +209,15 @@ class EventGraph:
             return which, known
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
         number = {"": 0}
+        numbers: dict[int, Ints] = {}  # ranks share their names
         for trace, mine, rows in self._by_trace(ops):
             codes, texts = trace.name_codes
             codes = codes[rows]
-            text_of = np.zeros(len(texts), dtype=np.uint32)
-            for code in np.flatnonzero(np.bincount(codes)).tolist():
-                text_of[code] = number.setdefault(texts[code], len(number))
-            which[mine] = text_of[codes]
+            number_of = numbers.setdefault(id(texts), np.full(len(texts), -1, dtype=np.int64))
+            new = (np.bincount(codes, minlength=number_of.size) > 0) & (number_of < 0)
+            for code in np.flatnonzero(new).tolist():
+                number_of[code] = number.setdefault(texts[code], len(number))
+            which[mine] = number_of[codes]
         if nameless is not None:
             which[nameless] = 0
         return which, list(number)
@@ -259,7 +263,7 @@ class EventGraph:
         int64, shape (ops,), -1 where none is known.
         """
         found = np.full(self.num_ops, -1, dtype=np.int64)
-        for call, work in self._pairs_of(pl.col("kind") == "launch"):
+        for call, work in self._pairs_of("launch"):
             found[work[work >= 0]] = call[work >= 0]
         return found
 
@@ -267,17 +271,22 @@ class EventGraph:
     def inferred_pairs(self) -> tuple[Ints, Ints]:
         """The operations of dependencies that the recording does not state: two of int64."""
         pairs = [(np.empty(0, dtype=np.int64),) * 2]
-        for src, dst in self._pairs_of(pl.col("inferred") & pl.col("kind").is_in(_MAY_BE_INFERRED)):
+        for src, dst in self._pairs_of(*_MAY_BE_INFERRED, inferred=True):
             here = (src >= 0) & (dst >= 0)
             pairs.append((src[here], dst[here]))
         src, dst = map(np.concatenate, zip(*pairs, strict=True))
         return src, dst
 
-    def _pairs_of(self, which: pl.Expr) -> Iterator[tuple[Ints, Ints]]:
+    def _pairs_of(self, *kinds: str, inferred: bool = False) -> Iterator[tuple[Ints, Ints]]:
         """Yield the operations of some dependencies of each trace, -1 without one."""
+        wanted = np.isin(np.arange(len(DEP_KINDS)), [DEP_KINDS.index(kind) for kind in kinds])
         for number, trace in enumerate(self.job.traces):
-            deps, op_of_row = trace.deps.filter(which), self.ops_of_rows(number)
-            yield op_of_row[deps["src"].to_numpy()], op_of_row[deps["dst"].to_numpy()]
+            deps, op_of_row = trace.deps, self.ops_of_rows(number)
+            chosen = wanted[deps["kind"].to_physical().to_numpy()]
+            if inferred:
+                chosen &= deps["inferred"].to_numpy()
+            src, dst = (deps[end].to_numpy()[chosen] for end in ("src", "dst"))
+            yield op_of_row[src], op_of_row[dst]
 
     def numbers(self, column: str, ops: _Positions | None = None) -> Ints:
         """Return an integer column of the nodes for all operations, or for some; int64."""
@@ -301,8 +310,13 @@ class EventGraph:
 
     def ops_of_trace(self, number: int) -> slice:
         """Return which operations are of a trace, by its position in ``job.traces``."""
-        low, high = np.searchsorted(self.op_trace, [number, number + 1]).tolist()
-        return slice(low, high)
+        return slice(self._first_ops[number], self._first_ops[number + 1])
+
+    @cached_property
+    def _first_ops(self) -> list[int]:
+        """The first operation of each trace, and their number."""
+        traces = np.arange(len(self.job.traces) + 1)
+        return np.searchsorted(self.op_trace, traces).tolist()  # type: ignore[no-any-return]
 
     def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, Ints]]:
         """Yield each trace with the positions of its operations in ``ops``, and their node rows."""
@@ -523,15 +537,14 @@ class _Sorted(NamedTuple):
 
 def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) -> _Sorted:
     """Sort edges stably by destination, and vertices topologically."""
-    parts = [_plain(part) for part in parts]
     first = np.zeros(num_vertices + 2, dtype=np.int64)
-    for part in parts:
+    for part in _batches(parts):
         count_incoming(part.dst, first)
     np.cumsum(first, out=first)
     num_edges = int(first[-1])
     in_src, weight, op = (np.empty(num_edges, dtype=np.int64) for _ in range(3))
     kind = np.empty(num_edges, dtype=np.uint8)
-    for part in parts:
+    for part in _batches(parts):
         place_incoming(
             part.dst, part.src, part.weight, part.kind, part.op, first, (in_src, weight, kind, op)
         )
@@ -544,8 +557,23 @@ def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) 
     return _Sorted(in_ptr, in_src, weight, op, kind, order)
 
 
-def _plain(edges: Edges) -> Edges:
+def _batches(parts: Sequence[Edges]) -> Iterator[Edges]:
+    """Yield edges in order, small parts joined: to call a kernel takes as long as 10,000 edges."""
+    batch: list[Edges] = []
+    size = 0
+    for part in parts:
+        batch.append(part)
+        size += part.src.size
+        if size >= _BATCH:
+            yield _plain(*batch)
+            batch, size = [], 0
+    if batch:
+        yield _plain(*batch)
+
+
+def _plain(*parts: Edges) -> Edges:
     """Return edges as kernels need them, contiguous and of fixed types; copied if necessary."""
+    edges = parts[0] if len(parts) == 1 else Edges(*map(np.concatenate, zip(*parts, strict=True)))
     src, dst, weight, op = (
         np.require(column, np.int64, ["C", "W"])
         for column in (edges.src, edges.dst, edges.weight, edges.op)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -100,24 +101,41 @@ def _handed_over(graph: EventGraph, works: Bools) -> tuple[Ints, ...]:
     return edge, into[edge], graph.op_parent[op], none, graph.weight[edge]
 
 
+# several analyses ask what comes next
+_BY_THREAD: WeakKeyDictionary[EventGraph, tuple[Ints, Ints, Ints]] = WeakKeyDictionary()
+
+
 def next_ops(graph: EventGraph, vertices: Ints) -> Ints:
     """Return the operation that the thread of each vertex begins then or next, or -1; int64.
 
     O(operations log operations).
     """
+    if graph not in _BY_THREAD:
+        _BY_THREAD[graph] = _by_thread(graph)
+    order, key, code = _BY_THREAD[graph]
     found = vertices // 2
     ends = np.flatnonzero(vertices % 2 == 1)
+    op = vertices[ends] // 2
+    at = np.searchsorted(key, code[op] * _span(graph) + graph.time[vertices[ends]])
+    later = np.append(order, -1)[at]
+    same = (later >= 0) & (code[later] == code[op])
+    found[ends] = np.where(same, later, -1)
+    return found
+
+
+def _by_thread(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
+    """Return operations of threads in order, thread and start of each as one number, and threads.
+
+    int64: shapes (operations of threads,) twice, and (ops,).
+    """
     thread = graph.numbers("thread")
     start = graph.time[0 : 2 * graph.num_ops : 2]
     on_host = np.flatnonzero(graph.gather("is_cpu").to_numpy())
     place = graph.op_trace * (int(thread.max(initial=0)) + 2) + thread
     order = on_host[np.lexsort((start[on_host], place[on_host]))]
     _, code = np.unique(place, return_inverse=True)
-    span = int(graph.time.max(initial=0)) + 1
-    key = code[order] * span + np.maximum(start[order], 0)
-    op = vertices[ends] // 2
-    at = np.searchsorted(key, code[op] * span + graph.time[vertices[ends]])
-    later = np.append(order, -1)[at]
-    same = (later >= 0) & (code[later] == code[op])
-    found[ends] = np.where(same, later, -1)
-    return found
+    return order, code[order] * _span(graph) + np.maximum(start[order], 0), code
+
+
+def _span(graph: EventGraph) -> int:
+    return int(graph.time.max(initial=0)) + 1

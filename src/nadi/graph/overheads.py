@@ -501,8 +501,14 @@ def is_inferred(graph: EventGraph, edges: Ints) -> Bools:
     src, dst = graph.inferred_pairs
     if not src.size:
         return np.zeros(edges.size, dtype=np.bool_)
-    pairs = _pair(graph, 2 * src, 2 * dst)
-    found: Bools = np.isin(_pair(graph, graph.in_src[edges], _entered(graph, edges)), pairs)
+    into = _entered(graph, edges)
+    waits = np.zeros(graph.num_vertices // 2 + 1, dtype=np.bool_)
+    waits[dst] = True
+    at = np.flatnonzero(waits[into // 2])  # few
+    found = np.zeros(edges.size, dtype=np.bool_)
+    found[at] = np.isin(
+        _pair(graph, graph.in_src[edges[at]], into[at]), _pair(graph, 2 * src, 2 * dst)
+    )
     return found
 
 
@@ -552,8 +558,7 @@ def _pair(graph: EventGraph, source: Ints, vertex: Ints) -> Ints:
 
 def _entered(graph: EventGraph, edges: Ints) -> Ints:
     """Return the vertex that each edge enters."""
-    found: Ints = np.searchsorted(graph.in_ptr, edges, side="right") - 1
-    return found
+    return graph.destinations[edges]
 
 
 def _operation(graph: EventGraph, vertices: Ints) -> Ints:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -92,6 +93,10 @@ class _Activity(NamedTuple):
     communication: int
 
 
+# the same part of a graph is asked for by several analyses
+_KEPT: WeakKeyDictionary[EventGraph, tuple[int, int, list[_Activity]]] = WeakKeyDictionary()
+
+
 def rank_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
     """Divide the window of each rank by what it does; times are int64 ns. O(ops log ops).
 
@@ -120,6 +125,12 @@ def communication_by_rank(graph: EventGraph, start: int, end: int) -> list[RankC
 
 
 def _activities(graph: EventGraph, begin: int, end: int) -> list[_Activity]:
+    if graph not in _KEPT or _KEPT[graph][:2] != (begin, end):
+        _KEPT[graph] = begin, end, _found_activities(graph, begin, end)
+    return _KEPT[graph][2]
+
+
+def _found_activities(graph: EventGraph, begin: int, end: int) -> list[_Activity]:
     ops, rank, count = _operations(graph, begin, end), graph.op_trace, len(graph.job.ranks)
     has_device = np.bincount(rank[ops.on_device], minlength=count) > 0
     without = ~has_device[rank]

@@ -56,7 +56,7 @@ from nadi.recordings.rank_tasks import (
 from nadi.trace.categories import KINETO_CATEGORIES, VENDOR_CATEGORIES
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK
-from nadi.trace.trace import Job, Trace, contentions
+from nadi.trace.trace import Job, PackedTrace, Trace, contentions
 
 _TOLERATED = 0.15
 _FEWEST = 10  # calls of an operator
@@ -439,7 +439,7 @@ def load_ranks(
     done, log = _linked_ranks(tasks, work, executor, progress, stay=stay), IssueLog()
     unread = {place: one for place, one in done.items() if isinstance(one, InputError)}
     ranks = [one for _, one in sorted(done.items()) if not isinstance(one, InputError)]
-    if not ranks or any((one.trace.issues["code"] == MERGED).any() for one in ranks):
+    if not ranks or any(MERGED in one.trace.issues["code"].to_list() for one in ranks):
         job, _ = _read_together(files, force=force, tensors=tensors, progress=progress)
         return job, []
     log.add(
@@ -461,6 +461,14 @@ class _LinkedRank(NamedTuple):
     told: Any
     is_observed: bool
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process without columns that have no values."""
+        return _unpacked, (self.trace.packed(), self.told, self.is_observed)
+
+
+def _unpacked(trace: PackedTrace, told: Any, is_observed: bool) -> _LinkedRank:
+    return _LinkedRank(trace.trace(), told, is_observed)
+
 
 def _linked_ranks(
     tasks: Sequence[RankTask], work: Callable[[Trace], Any] | None, executor: Executor | None,
@@ -472,8 +480,6 @@ def _linked_ranks(
         linked = partial(linked, progress=progress)
     done = {}
     for place, one in run_tasks(linked, tasks, executor):
-        if not stay and not isinstance(one, InputError):
-            one = one._replace(trace=one.trace.compact())
         done[place] = one
         if executor is not None:
             progress(f"linked {len(done)} of {len(tasks)} ranks")
@@ -494,7 +500,8 @@ def _linked_rank(
     if stay:
         return _LinkedRank(trace, None, is_observed)
     told = None if work is None else work(trace)
-    return _LinkedRank(without_files(trace, task._replace(tensors=False)), told, is_observed)
+    alone = without_files(trace, task._replace(tensors=False)).compact()
+    return _LinkedRank(alone, told, is_observed)
 
 
 def _ran_at_once(trace: Trace) -> bool:

@@ -87,10 +87,13 @@ def nearest(rows: Ints, parent: Ints, is_wanted: Bools) -> Ints:
     - Returns int64, of the shape of ``rows``: -1 if neither the row nor an ancestor is wanted.
       O(rows * depth).
     """
-    found = rows.copy()
-    while (passed := (found >= 0) & ~is_wanted[found]).any():
-        found[passed] = parent[found[passed]]
-    return found
+    found = rows.ravel().copy()
+    passed = np.flatnonzero((found >= 0) & ~is_wanted[found])
+    while passed.size:  # ever fewer
+        above = parent[found[passed]]
+        found[passed] = above
+        passed = passed[(above >= 0) & ~is_wanted[above]]
+    return found.reshape(rows.shape)
 
 
 def with_ancestors(rows: Ints, parent: Ints) -> Bools:

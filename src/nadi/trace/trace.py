@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from nadi.trace.schema import (
     GROUPS,
     ISSUES,
     MATCHES,
+    NODE_KINDS,
     NODES,
     PART,
     SCHEDULE,
@@ -324,6 +325,13 @@ class Trace:
         vars(made)["name_codes"] = which, texts
         return made
 
+    def packed(self) -> PackedTrace:
+        """Return the trace as it goes to another process."""
+        columns = NODES.packed(self.nodes)
+        del columns["name"]
+        rest = replace(self, nodes=NODES.empty())
+        return PackedTrace(rest, self.nodes.height, columns, self.name_codes)
+
     def assert_equals(self, other: Trace) -> None:
         """Raise AssertionError with the first table, row and column that differ."""
         for table in ("nodes", "deps", "groups", "issues", "attrs"):
@@ -332,6 +340,24 @@ class Trace:
             mine, theirs = getattr(self, attribute), getattr(other, attribute)
             if mine != theirs:
                 raise AssertionError(f"{attribute}: {mine} != {theirs}")
+
+
+class PackedTrace(NamedTuple):
+    """A trace on its way to another process, which takes a third of the time of one as it is."""
+
+    rest: Trace  # without nodes
+    num_nodes: int
+    columns: dict[str, Any]  # of the nodes, but for names
+    name_codes: tuple[npt.NDArray[np.uint32], tuple[str, ...]]
+
+    def trace(self) -> Trace:
+        """Return the trace, compact."""
+        which, texts = self.name_codes
+        texts, names = _shared_names(texts)
+        nodes = NODES.unpacked(self.num_nodes, {**self.columns, "name": names[which]})
+        made = replace(self.rest, nodes=nodes)
+        vars(made)["name_codes"] = which, texts
+        return made
 
 
 @lru_cache(4096)
@@ -442,13 +468,16 @@ class Job:
     @cached_property
     def num_transfers(self) -> int:
         """Number of sends that were matched with their receives."""
-        matched = self.matches.partition_by("rank", as_dict=True)
-        sends = [
-            trace.nodes["kind"].gather(matched[trace.rank,]["node"].cast(pl.UInt32)) == "COMM_SEND"
-            for trace in self.traces
-            if (trace.rank,) in matched
-        ]
-        return sum(int(of_rank.sum()) for of_rank in sends)
+        send = NODE_KINDS.index("COMM_SEND")
+        rank, node = (self.matches[name].to_numpy() for name in ("rank", "node"))
+        order = np.argsort(rank, kind="stable")
+        ranks = [trace.rank for trace in self.traces]
+        ends = (np.searchsorted(rank, ranks, side, order) for side in ("left", "right"))
+        found = 0
+        for trace, first, last in zip(self.traces, *ends, strict=True):
+            kinds = trace.nodes["kind"].to_physical().to_numpy()
+            found += int((kinds[node[order[first:last]]] == send).sum())
+        return found
 
     @property
     def num_collectives(self) -> int:

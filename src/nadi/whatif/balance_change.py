@@ -1,8 +1,11 @@
 """The change that work is balanced: as much of it on each rank."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
@@ -46,18 +49,12 @@ class Balance:
         chosen = covered(graph, select(graph, self.selection))
         ranks = np.array(graph.job.ranks)
         takes_part = np.isin(ranks, self.selection.ranks) if self.selection.ranks else ranks >= 0
-        own = (graph.edge_op >= 0) & is_work(graph) & later_edges(graph, since)
-        own &= (graph.edge_kind != EdgeKind.COMMUNICATION) & ~graph.communicates[graph.edge_op]
-        own &= takes_part[graph.op_trace[graph.edge_op]]
         takers = np.flatnonzero(takes_part)
-        edges = np.flatnonzero(own)
-        stretch, trace = _stretches(graph, edges, takers), graph.op_trace[graph.edge_op[edges]]
-        shape = int(stretch.max(initial=0)) + 1, ranks.size
+        edges, place, num_stretches = _work_of(graph, tuple(takers.tolist()), since)
+        shape = num_stretches, ranks.size
         weight, selected = graph.weight[edges], chosen[graph.edge_op[edges]]
-        whole, spent = np.zeros((2, *shape), dtype=np.int64)
-        np.add.at(whole, (stretch, trace), weight)
-        np.add.at(spent, (stretch, trace), np.where(selected, weight, 0))
-        whole, spent = whole[:, takers], spent[:, takers]
+        whole = _sums(place, weight, shape)[:, takers]
+        spent = _sums(place, np.where(selected, weight, 0), shape)[:, takers]
         possible = (spent > 0).any(axis=1) & (whole > 0).all(axis=1)
         if takers.size < 2 or not possible.any():
             raise UsageError(
@@ -71,11 +68,52 @@ class Balance:
         factors[np.ix_(possible, takers)] = factor[possible]
         in_all = np.zeros(shape, dtype=np.bool_)
         in_all[:, takers] = ~has_any
-        changed = selected | in_all[stretch, trace]
-        scaled = np.rint(weight * factors[stretch, trace]).astype(np.int64)
+        changed = selected | in_all.ravel()[place]
+        scaled = np.rint(weight * factors.ravel()[place]).astype(np.int64)
         new = graph.weight.copy()
         new[edges] = np.where(changed, scaled, weight)
         return graph.with_weights(new)
+
+
+class _Work(NamedTuple):
+    """The work that can be balanced: its edges, and the place of each."""
+
+    # edges, place: shape (edges,): int32 where that suffices
+    edges: npt.NDArray[np.integer]
+    place: npt.NDArray[np.integer]  # the number of its stretch, times all ranks, and its rank
+    num_stretches: int
+
+
+# several changes of one graph are tried, each of them twice
+_WORK: WeakKeyDictionary[EventGraph, tuple[tuple[int, ...], int, _Work]] = WeakKeyDictionary()
+
+
+def _work_of(graph: EventGraph, takers: tuple[int, ...], since: int) -> _Work:
+    """Return the work of ranks, by their positions, from a moment on; kept with the graph."""
+    if graph not in _WORK or _WORK[graph][:2] != (takers, since):
+        ranks = np.array(takers, dtype=np.int64)
+        takes_part = np.zeros(len(graph.job.ranks), dtype=np.bool_)
+        takes_part[ranks] = True
+        own = (graph.edge_op >= 0) & is_work(graph) & later_edges(graph, since)
+        own &= (graph.edge_kind != EdgeKind.COMMUNICATION) & ~graph.communicates[graph.edge_op]
+        own &= takes_part[graph.op_trace[graph.edge_op]]
+        edges = np.flatnonzero(own)
+        stretch = _stretches(graph, edges, ranks)
+        place = stretch * takes_part.size + graph.op_trace[graph.edge_op[edges]]
+        num_stretches = int(stretch.max(initial=0)) + 1
+        _WORK[graph] = takers, since, _Work(_narrow(edges), _narrow(place), num_stretches)
+    return _WORK[graph][2]
+
+
+def _narrow(numbers: Ints) -> npt.NDArray[np.integer]:
+    is_small = numbers.max(initial=0) <= np.iinfo(np.int32).max
+    return numbers.astype(np.int32) if is_small else numbers
+
+
+def _sums(place: npt.NDArray[np.integer], weight: Ints, shape: tuple[int, int]) -> Ints:
+    """Sum times by place; ns. Sums of floats are exact up to 2^53 ns, a hundred days."""
+    sums = np.bincount(place, weight, minlength=shape[0] * shape[1])
+    return sums.astype(np.int64).reshape(shape)
 
 
 def _stretches(graph: EventGraph, edges: Ints, ranks: Ints) -> Ints:

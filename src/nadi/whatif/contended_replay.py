@@ -13,6 +13,7 @@ from nadi.trace.rows import number_rows
 
 # many changes of one graph are tried
 _TIMES: WeakKeyDictionary[EventGraph, Ints] = WeakKeyDictionary()
+_UNKNOWN: WeakKeyDictionary[EventGraph, tuple[int, int, int]] = WeakKeyDictionary()
 MOST_ROUNDS = 8
 """Replays or simulations of one change, each with the overlap of the one before."""
 _MOST_STEPS = 64  # towards the end of a kernel: each brings it closer by 1 - 1 / ratio
@@ -144,6 +145,12 @@ def unknown_beside_ns(graph: EventGraph, since: int, end: int) -> int:
 
     - ``since``, ``end``: ns since the origin of the job: of kernels that begin between.
     """
+    if graph not in _UNKNOWN or _UNKNOWN[graph][:2] != (since, end):
+        _UNKNOWN[graph] = since, end, _unknown_beside_ns(graph, since, end)
+    return _UNKNOWN[graph][2]
+
+
+def _unknown_beside_ns(graph: EventGraph, since: int, end: int) -> int:
     edges = _edges(graph, since, PUBLISHED[2])
     if edges is None:
         return 0

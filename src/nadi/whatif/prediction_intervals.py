@@ -109,10 +109,11 @@ _OF_STEPS = 0.05  # from step to step: counts as much as one more step does
 _RIGHT = pi / 2  # the angle of the whole
 _TIMES = 2  # what is changed may take that much more than measured, as a part of it
 
-# Many changes of one graph are tried. A graph without unconfirmed edges is None; typical steps are
-# kept for the steps that were asked for last.
+# Many changes of one graph are tried. A graph without unconfirmed edges is None; typical steps, and
+# the length without delays, are kept for the steps that were asked for last.
 _CONFIRMED: WeakKeyDictionary[EventGraph, EventGraph | None] = WeakKeyDictionary()
 _TYPICAL: WeakKeyDictionary[EventGraph, _Typical] = WeakKeyDictionary()
+_EAGER: WeakKeyDictionary[EventGraph, tuple[Window, int]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -283,7 +284,9 @@ def _without_doubts(
     graph: EventGraph, replay: Replay, window: Window, change: Callable[[EventGraph], EventGraph]
 ) -> list[int]:
     """Return the gain if delays vanish, and if unconfirmed dependencies are none; ns."""
-    gains = [_length_without_delays(graph, window) - _length_without_delays(replay.graph, window)]
+    if graph not in _EAGER or _EAGER[graph][0] is not window:
+        _EAGER[graph] = window, _length_without_delays(graph, window)
+    gains = [_EAGER[graph][1] - _length_without_delays(replay.graph, window)]
     confirmed = _confirmed(graph)
     if confirmed is not graph:
         after = replay_graph(change(confirmed)).time

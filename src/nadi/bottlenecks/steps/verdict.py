@@ -26,6 +26,7 @@ from nadi.kernels.sequences import union_lengths, union_of
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import kernel_class, pattern
 from nadi.trace.schema import DEVICE_WORK
+from nadi.trace.trace import Trace
 from nadi.whatif.selection import covered
 
 _LEAST = 3  # repeats: with fewer, their variation is not known
@@ -471,9 +472,13 @@ def judge(
         late=late,
         cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
         has_stacks=bool((graph.gather("category") == "python").any()),
-        has_host_trace=not any("link.no-host" in t.issues["code"] for t in graph.job.traces),
+        has_host_trace=all(map(_has_host_trace, graph.job.traces)),
         not_run_ns=round(least_contention(graph) * path.length),
     )
+
+
+def _has_host_trace(trace: Trace) -> bool:
+    return "link.no-host" not in trace.issues["code"].to_list()
 
 
 def _parts(path: CriticalPath) -> dict[str, int]:

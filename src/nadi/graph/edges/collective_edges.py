@@ -168,8 +168,9 @@ def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int, waited: Ints) ->
     vertex = 2 * parts.op + 1
     vertex[parts.on_thread] = -1
     early = []
-    for number, rank in enumerate(ranks):
-        mine = leaving[parts.on_thread[leaving] & (parts.rank[leaving] == number)]
+    on_thread = leaving[parts.on_thread[leaving]]
+    for rank, of_rank in zip(ranks, _by_rank(parts.rank[on_thread], len(ranks)), strict=True):
+        mine = on_thread[of_rank]
         vertex[mine] = _ends_of_waits(rank, parts.op[mine], last[mine])
         work = HostWork(parts.op[mine], parts.end[mine], hub[mine], last[mine])
         early.append(early_returns(rank, work, waited))
@@ -199,14 +200,14 @@ def _parts(job: Job, ranks: Sequence[RankOps]) -> _Parts:
     op, call, start, end = np.zeros((4, rank.size), dtype=np.int64)
     on_thread = np.zeros(rank.size, dtype=np.bool_)
     nodes = []
-    for number, one in enumerate(ranks):
-        mine = np.flatnonzero(rank == number)
+    by_rank = _by_rank(rank, len(ranks))
+    for one, mine in zip(ranks, by_rank, strict=True):
         op[mine], _, end[mine] = one.times(node[mine])
         call[mine] = _calls(one, op[mine])
         start[mine] = one.time_of(2 * call[mine])
         on_thread[mine] = one.trace.nodes["is_cpu"].to_numpy()[node[mine]]
         nodes.append(one.trace.nodes.select("comm_type", "src", "dst")[node[mine]])
-    in_order = np.argsort(np.argsort(rank, kind="stable"), kind="stable")
+    in_order = np.argsort(np.concatenate(by_rank))
     said = pl.concat(nodes)[in_order]
     own_rank = np.array([one.trace.rank for one in ranks])[rank]
     arrives, leaves = _roles(said, own_rank, on_thread)
@@ -260,9 +261,14 @@ def _ends_of_waits(rank: RankOps, op: Ints, until: Ints) -> Ints:
     return found
 
 
+def _by_rank(rank: Ints, count: int) -> list[Ints]:
+    """Return the positions of each of so many ranks, ascending."""
+    order = np.argsort(rank, kind="stable")
+    return np.split(order, np.searchsorted(rank, np.arange(1, count), sorter=order))
+
+
 def _times(ranks: Sequence[RankOps], rank: Ints, vertex: Ints) -> Ints:
     time = np.zeros(vertex.size, dtype=np.int64)
-    for number, one in enumerate(ranks):
-        mine = np.flatnonzero(rank == number)
+    for one, mine in zip(ranks, _by_rank(rank, len(ranks)), strict=True):
         time[mine] = one.time_of(vertex[mine])
     return time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -138,15 +138,35 @@ class Table:
 
     def compact(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the same frame, whose columns of missing values alone take no memory."""
-        missing = {
-            column.name: column.missing
-            for column, values in zip(self.columns, frame.get_columns(), strict=True)
-            if column.missing is not None
-            and values.len()
-            and values.item(0) == column.missing
-            and (values == column.missing).all()
+        return self.build(frame.height, {one.name: one for one in self._present(frame)})
+
+    def _present(self, frame: pl.DataFrame) -> Iterator[pl.Series]:
+        """Yield the columns that have other values than the missing one."""
+        for column, values in zip(self.columns, frame.get_columns(), strict=True):
+            none = column.missing
+            if none is None or (
+                values.len() and (values.item(0) != none or not (values == none).all())
+            ):
+                yield values
+
+    def packed(self, frame: pl.DataFrame) -> dict[str, Any]:
+        """Return the columns that have values, which :meth:`unpacked` takes in another process.
+
+        Numbers and words are arrays: a frame goes with all columns, and takes three times as long.
+        """
+        return {
+            one.name: one if one.dtype == pl.String else one.to_physical().to_numpy()
+            for one in self._present(frame)
         }
-        return self.build(frame.height, {**frame.to_dict(), **missing})
+
+    def unpacked(self, length: int, columns: Mapping[str, Any]) -> pl.DataFrame:
+        """Make a compact frame of so many rows of packed columns."""
+        is_word = {column.name: isinstance(column.instance, pl.Enum) for column in self.columns}
+        values = {
+            name: self.coded(name, column) if is_word[name] else column
+            for name, column in columns.items()
+        }
+        return self.build(length, values)
 
     def empty(self) -> pl.DataFrame:
         """Make a frame of this table without rows."""
