@@ -146,9 +146,7 @@ def test_nothing_is_replaced_unless_asked_for(pair: PairWriter) -> None:
     pair.op("op", 0, 5)
     files, target = pair.write(), pair.folder / "out.nadi"
     nadi.link_files(*files, output=target)
-    with pytest.raises(
-        InputError, match="exists already; give another name, or overwrite=True"
-    ):
+    with pytest.raises(InputError, match="exists already; give another name, or overwrite=True"):
         nadi.link_files(*files, output=target)
     nadi.link_files(*files, output=target, overwrite=True)
     with pytest.raises(nadi.errors.UsageError, match="the output would replace an input file"):
