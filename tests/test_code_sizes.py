@@ -25,6 +25,7 @@ COMMANDS = {
     "jobs/generated/command.py: network",
     "memory/offloading/command.py: command",
     "serving/command.py: command",
+    "sharing/conversion/link_command.py: command",
     "sharing/obfuscation/command.py: command",
     "memory/placement/command.py: command",
     "pytorch/rerunning/command.py: command",

@@ -676,7 +676,7 @@ COMMANDS: dict[str, Command] = {
          "info --check @job", "critical-path @job", "critical-path @job --rules hta", "diff @job @job",
          ("check @job @pair --baseline @job --capture @job --budget 'step 3 %' --budget 'aten::mm 1us' "
           "--markdown @check.md --junit @check.xml"),
-         "link @job -o @linked", *(f"{one} --capture @job" for one in (
+         "link @job -o @linked", "link @job -o @linked --resume", *(f"{one} --capture @job" for one in (
              "run @pair", "what-if @pair", "waits @job", "critical-path @pair", "diff @pair @job",
              "analyze rates @pair", "report @pair -o @page.html")),
          "extract @job --step 1 -o @part", "run @pair", "what-if @job",

@@ -21,6 +21,7 @@ WRITERS = {
     "tables.nodes.csv": "convert #recording/device_0.json @.. --to csv",
     "converted": "convert % @ --to nadi",
     "linked": "link #pair --force -o @",
+    "resumed": "link #recording --resume -o @",
     "part": "extract % --step 1 -o @",
     "job": "generate llm --model gpt3-125m --tp 2 --dp 2 --seq 256 -o @",
     "folded.nadi": "generate llm --model gpt3-125m --tp 2 --dp 2 --seq 256 -o @",

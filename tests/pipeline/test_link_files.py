@@ -7,14 +7,20 @@ import json
 import os
 import pickle
 import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import polars as pl
 import pytest
 
 import nadi
+from nadi.errors import InputError
 from nadi.recordings.discover import peek, recording_of
 from nadi.results.terminal.workers import worker_processes
 from nadi.sharing.conversion import link_files as linking
@@ -140,9 +146,7 @@ def test_nothing_is_replaced_unless_asked_for(pair: PairWriter) -> None:
     pair.op("op", 0, 5)
     files, target = pair.write(), pair.folder / "out.nadi"
     nadi.link_files(*files, output=target)
-    with pytest.raises(
-        nadi.errors.InputError, match="exists already; give another name, or overwrite=True"
-    ):
+    with pytest.raises(InputError, match="exists already; give another name, or overwrite=True"):
         nadi.link_files(*files, output=target)
     nadi.link_files(*files, output=target, overwrite=True)
     with pytest.raises(nadi.errors.UsageError, match="the output would replace an input file"):
@@ -151,7 +155,7 @@ def test_nothing_is_replaced_unless_asked_for(pair: PairWriter) -> None:
 
 def test_ranks_need_a_folder(demo_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file.et").write_text("")
-    with pytest.raises(nadi.errors.InputError, match="ranks are written into a folder"):
+    with pytest.raises(InputError, match="ranks are written into a folder"):
         nadi.link_files(demo_folder, output=tmp_path / "file.et")
 
 
@@ -160,7 +164,7 @@ def test_the_error_of_a_rank_is_told(demo_folder: Path, tmp_path: Path) -> None:
         shutil.copy(file, tmp_path)
     content = (tmp_path / "host_2.json.gz").read_bytes()
     (tmp_path / "host_2.json.gz").write_bytes(content[:-5000])
-    with pytest.raises(nadi.errors.InputError, match=r"host_2\.json\.gz") as error:
+    with pytest.raises(InputError, match=r"host_2\.json\.gz") as error:
         nadi.link_files(tmp_path, output=tmp_path / "out", executor=Recorder())
     assert error.value.remedy
 
@@ -233,3 +237,90 @@ def test_clocks_that_had_to_be_shifted_are_shifted_in_the_files(
     linking = nadi.link_files(traces, output=tmp_path / "out", to="nadi", executor=executor)
     assert 4 < executor.submitted <= 8
     assert_same_files(linking, job)
+
+
+@pytest.fixture
+def four(demo_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the demo, whose files a test may change."""
+    return Path(shutil.copytree(demo_folder, tmp_path / "four"))
+
+
+def test_what_was_linked_before_an_error_is_not_linked_again(
+    four: Path, tmp_path: Path, job: nadi.Job
+) -> None:
+    file, out, executor = four / "device_3.json.gz", tmp_path / "out", Recorder()
+    content = file.read_bytes()
+    file.write_bytes(content[:1000])
+    with pytest.raises(InputError, match=r"device_3\.json\.gz: gzip data is truncated"):
+        nadi.link_files(four, output=out, to="nadi", resume=True, executor=executor)
+    assert [path.name for path in out.iterdir()] == [".nadi-kept"]
+    with pytest.raises(InputError, match="contains no trace"):
+        nadi.load_job(out)  # what is kept is no job
+    file.write_bytes(content)
+    executor = Recorder()
+    done = nadi.link_files(four, output=out, to="nadi", resume=True, executor=executor)
+    assert executor.submitted == 1
+    assert_same_files(done, job)
+    whole = nadi.link_files(four, output=tmp_path / "whole", to="nadi", executor=Recorder())
+    for one, other in zip(done.files, whole.files, strict=True):
+        assert Path(one.target).read_bytes() == Path(other.target).read_bytes()
+        assert one.issues.equals(other.issues)
+    assert not (out / ".nadi-kept").exists()
+
+
+def test_a_rank_whose_files_or_format_changed_is_linked_again(four: Path, tmp_path: Path) -> None:
+    file, out = four / "device_3.json.gz", tmp_path / "out"
+    content = file.read_bytes()
+    for to, changed, again in (("nadi", "", 4), ("nadi", "device_0.json.gz", 2), ("chakra", "", 4)):
+        file.write_bytes(content[:1000])
+        if changed:
+            os.utime(four / changed, ns=(0, 0))
+        executor = Recorder()
+        with pytest.raises(InputError, match="truncated"):
+            nadi.link_files(four, output=out, to=to, resume=True, executor=executor)
+        assert executor.submitted == again
+    (out / ".nadi-kept" / "rank0.et.kept.json").write_text("[")
+    with pytest.raises(InputError, match=r"rank0\.et\.kept\.json.*leave out --resume"):
+        nadi.link_files(four, output=out, to="chakra", resume=True)
+
+
+@contextmanager
+def server(folder: Path, port: int, stops: Callable[[], bool]) -> Iterator[str]:
+    """Serve files until it stops, as one that is killed: it closes connections and says nothing."""
+
+    class Stopping(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if stops():
+                self.close_connection = True
+            else:
+                with suppress(OSError):  # who peeks does not read all
+                    super().do_GET()
+
+    made = partial(Stopping, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", port), made) as serving:
+        thread = Thread(target=serving.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_port}"
+        serving.shutdown()
+        thread.join()
+
+
+def test_a_server_that_stops_is_one_line_and_the_rest_is_linked_later(
+    demo_folder: Path, tmp_path: Path, job: nadi.Job
+) -> None:
+    pytest.importorskip("aiohttp", reason="http:// needs an optional package")
+    out, executor = tmp_path / "out", Recorder()
+    second = out / ".nadi-kept" / "rank1.nadi.kept.json"
+    with server(demo_folder, 0, second.exists) as address:
+        with pytest.raises(InputError, match=r"_[23]\.json\.gz: cannot be read") as met:
+            nadi.link_files(address, output=out, to="nadi", resume=True, executor=executor)
+        assert "\n" not in str(met.value)
+    executor = Recorder()
+    with server(demo_folder, int(address.rpartition(":")[2]), lambda: False) as again:
+        assert again == address
+        done = nadi.link_files(address, output=out, to="nadi", resume=True, executor=executor)
+    assert executor.submitted == 2
+    assert_same_files(done, job)

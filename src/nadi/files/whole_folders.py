@@ -12,7 +12,7 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from nadi.files.files import (
 from nadi.files.settings_text import decode_json
 
 FILE_LIST = ".nadi-files.json"
+_KEPT = ".nadi-kept"
 
 
 @contextmanager
@@ -56,6 +57,34 @@ def whole_folder(
     with _hidden(folder) as inside:
         yield inside
         _publish(inside, folder, instead_of, overwrite=overwrite)
+
+
+@contextmanager
+def resumed_folder(
+    folder: Path, is_note: Callable[[Path], bool], *, overwrite: bool
+) -> Iterator[Path]:
+    """Give a folder as :func:`whole_folder` does, which stays as it is where the work is stopped.
+
+    - ``is_note``: Whether a file in it is no result, and goes when all is done.
+    - Raises InputError as :func:`whole_folder`, or if ``folder`` is an address.
+    """
+    if not is_local(folder):
+        raise InputError(
+            str(folder), "is an address, at which nothing is kept that is not whole",
+            ["give a folder of this machine, or leave out ", Parameter("resume", True)],
+        )  # fmt: skip
+    kept = folder / _KEPT
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(kept, str(error.strerror)) from None
+    with locked_folder(kept), _named_as(kept, folder):
+        yield kept
+        with whole_folder(folder, overwrite=overwrite) as inside:
+            for path in kept.iterdir():
+                if not is_note(path):
+                    path.replace(inside / path.name)
+    shutil.rmtree(kept, ignore_errors=True)
 
 
 def check_new_files(folder: Path, names: Sequence[str], *, overwrite: bool) -> None:

@@ -195,7 +195,8 @@ def _of_iterations(folder: Path, found: TraceFiles) -> list[Path]:
 
 def _of_subfolders(folder: Path) -> list[Path]:
     """Return the files of a folder for each rank: of equal names, except for numbers."""
-    files = [file for below in sorted(folder.iterdir()) if below.is_dir()
+    files = [file for below in sorted(folder.iterdir())
+             if below.is_dir() and not below.name.startswith(".")
              for file in _files_inside(below)]  # fmt: skip
     folders_of: dict[str, set[str]] = defaultdict(set)
     for file in files:
@@ -220,11 +221,11 @@ def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool)
 
 def _no_traces(paths: Sequence[Path], wanted: str) -> InputError:
     below = sorted({p.name for path in paths if path.is_dir() for p in path.iterdir()
-                    if p.is_dir()})  # fmt: skip
+                    if p.is_dir() and not p.name.startswith(".")})  # fmt: skip
     more = f" and {len(below) - _TOLD} more" if len(below) > _TOLD else ""
     hint = f"; its subfolders are {', '.join(below[:_TOLD])}{more}" if below else ""
     having = (p for path in paths if path.is_dir() for p in sorted(path.iterdir())
-              if p.is_dir() and _files_inside(p))  # fmt: skip
+              if p.is_dir() and not p.name.startswith(".") and _files_inside(p))  # fmt: skip
     such = next((f", such as {one}" for one in having), "")
     return InputError(
         ", ".join(map(str, paths)),

@@ -35,6 +35,7 @@ ranks.
   nadi link host.json.gz device.json.gz -o rank0.et
   nadi link TRACES -o LINKED
   nadi link TRACES -o LINKED --to nadi
+  nadi link s3://bucket/run -o LINKED --executor processes --resume
   nadi link TRACES -o SIMULATION --for astra-sim
 """
 
@@ -60,19 +61,26 @@ def command(
     ] = "",
     executor: ExecutorName = "",
     force: ForceLink = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep ranks that are linked where the command is "
+                           "stopped, and link only the others when it is given again."),
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Link, and print the input and output of each rank and all issues."""
     if simulator:
-        refuse("is for traces, which --for does not write", "leave it out", executor=executor)
+        refuse("is for traces, which --for does not write", "leave it out", executor=executor,
+               resume=resume)  # fmt: skip
         _export(paths, output, simulator, to or schema, force=force, overwrite=overwrite)
     else:
-        _link(paths, output, to, schema, executor, force=force, overwrite=overwrite)
+        _link(
+            paths, output, to, schema, executor, force=force, resume=resume, overwrite=overwrite
+        )  # fmt: skip
 
 
 def _link(
     paths: list[str], output: str, to: str, schema: str, executor: str, *, force: bool,
-    overwrite: bool,
+    resume: bool, overwrite: bool,
 ) -> None:  # fmt: skip
     from rich.text import Text
 
@@ -89,7 +97,7 @@ def _link(
     ):
         done = link_files(
             *paths, output=output, to=to, schema=schema, force=force, overwrite=overwrite,
-            executor=workers, progress=progress,
+            resume=resume, executor=workers, progress=progress,
         )  # fmt: skip
     console = output_console(wraps=False)
     for one in done.files:

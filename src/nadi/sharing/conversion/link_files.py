@@ -6,10 +6,12 @@ from concurrent.futures import (
     Executor,
     ThreadPoolExecutor,
 )
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
+import msgspec
 import polars as pl
 
 from nadi.errors import InputError, UsageError
@@ -17,12 +19,14 @@ from nadi.files.csv_tables import file_of_table
 from nadi.files.files import check_target, locate
 from nadi.files.registry import format_for_writing
 from nadi.files.trace_files import write
-from nadi.files.whole_folders import whole_folder
+from nadi.files.whole_folders import resumed_folder, whole_folder
 from nadi.progress import tell
 from nadi.recordings.discover import TraceFiles, find_files, pair_recordings, peek
 from nadi.recordings.join_ranks import as_in_job, link_job
+from nadi.recordings.large import content_of
 from nadi.recordings.rank_tasks import RankTask, link_rank, run_tasks
 from nadi.results.terminal.workers import worker_processes
+from nadi.sharing.conversion.kept_ranks import KeptRank, is_note, keep_rank, kept_rank
 from nadi.trace.schema import COMMUNICATION_KINDS, DEPS
 from nadi.trace.trace import Job, Provenance, Source, Trace
 
@@ -97,6 +101,18 @@ class _Task:
     format: str
     schema: str = ""
     found: _Found | None = None
+    keeps: bool = False  # for another try, where the work is stopped
+
+    def kept(self) -> KeptRank:
+        """Return what makes its file valid."""
+        return KeptRank.of(self.files, f"{self.format} {self.schema} {self.found}")
+
+
+class Running(TypedDict, total=False):
+    """Where ranks are linked, and whether those that are linked already are kept."""
+
+    resume: bool
+    executor: Executor | None
 
 
 def link_files(
@@ -106,8 +122,8 @@ def link_files(
     schema: str = "",
     force: bool = False,
     overwrite: bool = False,
-    executor: Executor | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    **running: Unpack[Running],
 ) -> Linking:
     """Link the traces of a job, and write each rank.
 
@@ -127,13 +143,16 @@ def link_files(
         Whether to link a host and a device trace even if few of their operations match.
     overwrite
         Whether to replace existing files.
+    progress
+        Called with a line of text before each longer stage.
+    resume
+        Whether linked ranks are kept in a hidden folder of ``output`` where the work is stopped,
+        by an error or a lost machine, and those that an earlier call kept are not linked again.
     executor
         Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI,
         whose workers see the same files; by default a process for each core, or threads of this
         process where there are two cores or two ranks at most. Processes start the main module
         anew: a script must keep its work under ``if __name__ == "__main__"``.
-    progress
-        Called with a line of text before each longer stage.
 
     Raises
     ------
@@ -145,7 +164,8 @@ def link_files(
     """
     found = find_files([locate(path) for path in paths])
     tasks = _tasks(found, paths, locate(output), to, force=force)
-    tasks = [replace(task, schema=schema) for task in tasks]
+    resume, executor = running.get("resume", False), running.get("executor")
+    tasks = [replace(task, schema=schema, keeps=resume) for task in tasks]
     for task in tasks:
         _check_target(task, overwrite=overwrite)
     done, job = _linked_ranks(tasks, locate(output), executor, progress, overwrite=overwrite)
@@ -165,11 +185,8 @@ def _linked_ranks(
     overwrite: bool,
 ) -> tuple[list[tuple[LinkedFile, Trace]], Job]:
     """Link and write all ranks, whose files appear in the folder together; a file is its own."""
-    is_file = tasks[0].target == str(place)
     target_of = {locate(task.target).name: task.target for task in tasks}
-    with (
-        nullcontext(place.parent) if is_file else whole_folder(place, overwrite=overwrite)
-    ) as inside:
+    with _folder_of(tasks[0], place, overwrite=overwrite) as inside:
         tasks = [replace(task, target=str(inside / locate(task.target).name)) for task in tasks]
         done = _run(tasks, executor, progress)
         job = link_job([communication for _, communication in done])
@@ -178,6 +195,14 @@ def _linked_ranks(
             done = [rewritten.get(pair[0].rank, pair) for pair in done]
     named = [(replace(file, target=target_of[locate(file.target).name]), t) for file, t in done]
     return named, job
+
+
+def _folder_of(task: _Task, place: Path, *, overwrite: bool) -> AbstractContextManager[Path]:
+    if task.target == str(place):
+        return nullcontext(place.parent)
+    if task.keeps:
+        return resumed_folder(place, is_note, overwrite=overwrite)
+    return whole_folder(place, overwrite=overwrite)
 
 
 def _check_target(task: _Task, *, overwrite: bool) -> None:
@@ -249,11 +274,15 @@ def _run(
     """Run the tasks; a single task runs in this process if no executor is given."""
     if executor is None and len(tasks) == 1:
         return [_link_rank(tasks[0], progress)]
-    once_more = " once more" if tasks[0].found else ""
-    progress(f"linking {len(tasks)} ranks{once_more}")
-    sizes = [_size(task) for task in tasks]
-    done, passed = [], 0
-    with _pool(executor, len(tasks)) as pool:
+    done = [pair for pair in map(_kept_pair, tasks) if pair is not None]
+    there = {file.target for file, _ in done}
+    tasks = [task for task in tasks if task.target not in there]
+    once_more = " once more" if tasks and tasks[0].found else ""
+    kept = f", {len(done)} are linked" if done else ""
+    progress(f"linking {len(tasks)} ranks{once_more}{kept}")
+    sizes = [sum(map(content_of, map(locate, task.files.sources))) for task in tasks]
+    passed = 0
+    with _pool(executor, max(len(tasks), 1)) as pool:
         for place, pair in run_tasks(_link_rank, tasks, pool):
             done.append(pair)
             passed += sizes[place]
@@ -282,10 +311,6 @@ def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
         yield pool
 
 
-def _size(task: _Task) -> int:
-    return sum(locate(path).stat().st_size for path in task.files.sources)
-
-
 def _link_rank(
     task: _Task, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[LinkedFile, Trace]:
@@ -305,7 +330,24 @@ def _link_rank(
         deps=trace.deps.height,
         issues=pl.concat([trace.issues, left_out]),
     )
-    return file, _communication(trace)
+    talks = _communication(trace)
+    if task.keeps:
+        kept = msgspec.structs.replace(task.kept(), nodes=file.nodes, deps=file.deps)
+        keep_rank(target, kept, replace(talks, issues=file.issues))
+    return file, talks
+
+
+def _kept_pair(task: _Task) -> tuple[LinkedFile, Trace] | None:
+    """Return what an earlier :func:`_link_rank` gave for the same task; None without one."""
+    known = kept_rank(locate(task.target), task.kept()) if task.keeps else None
+    if known is None:
+        return None
+    kept, trace = known
+    file = LinkedFile(
+        trace.rank, task.files.sources, task.target, task.format, kept.nodes, kept.deps,
+        trace.issues,
+    )  # fmt: skip
+    return file, replace(trace, issues=trace.issues.clear())
 
 
 def _communication(trace: Trace) -> Trace:
