@@ -112,6 +112,7 @@ _MADE_BY = {
     "Trace": "read one with nadi.read",
 }
 _WORD = re.compile(r"\w+")
+_MODULES = re.compile(r"\b(?:\w+\.)+")  # before a name
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
@@ -149,12 +150,14 @@ def _wrong_kinds(
         parameter = given.signature.parameters[name]
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        text = str(parameter.annotation)
+        kind = parameter.annotation
         try:
-            kind = eval(text, dict(names))  # written in the function's own module  # noqa: S307
+            if isinstance(kind, str):  # written in the function's own module
+                kind = eval(kind, dict(names))  # noqa: S307
         except (NameError, AttributeError, TypeError):
             continue
         if not _is_of(value, kind):
+            text = _MODULES.sub("", kind.__name__ if isinstance(kind, type) else str(kind))
             words = _WORD.findall(text)
             remedy = next((made for word, made in _MADE_BY.items() if word in words), "")
             what = f"it is of type {type(value).__name__}, not {text.replace(' | ', ' or ')}"
