@@ -38,6 +38,7 @@ _INSIDE = "NADI_FULL_DISK"  # set in the namespace, to the place of the file sys
 _SIZE = 2 << 20
 _BLOCK = 4096
 _CONTINUED = {"search"}  # what is there is used by the next run
+_KEEPING = {*_CONTINUED, "resumed"}  # so is what is hidden
 _SEVERAL = {"cases"}  # each job is whole or nothing by itself
 _LINES = WRITERS | BY_OTHERS
 _NEED_TORCH = {"fake", *BY_OTHERS}
@@ -73,7 +74,7 @@ def _try(checks: Checks, name: str, disk: Path, given: Path) -> None:
         code, said = _run(words_of(_LINES[name], place, given, str(DEMO)))
         state = left(place, whole)
         errors = [line for line in said.splitlines() if line.startswith("nadi: ")]
-        hidden = [] if name in _CONTINUED else list(disk.rglob(".nadi-*"))
+        hidden = [] if name in _KEEPING else list(disk.rglob(".nadi-*"))
         is_refused = code == 2 and len(errors) == 1 and "No space left" in said
         is_nothing = state == NOTHING or name in _CONTINUED or (name in _SEVERAL and state == WHOLE)
         is_right = (code == 0 and state == WHOLE) or (is_refused and is_nothing)

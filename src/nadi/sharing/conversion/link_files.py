@@ -145,14 +145,13 @@ def link_files(
         Whether to replace existing files.
     progress
         Called with a line of text before each longer stage.
-    resume
-        Whether linked ranks are kept in a hidden folder of ``output`` where the work is stopped,
-        by an error or a lost machine, and those that an earlier call kept are not linked again.
-    executor
-        Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI,
-        whose workers see the same files; by default a process for each core, or threads of this
-        process where there are two cores or two ranks at most. Processes start the main module
-        anew: a script must keep its work under ``if __name__ == "__main__"``.
+    running
+        ``resume``: whether linked ranks are kept in a hidden folder of ``output`` where the work is
+        stopped, by an error or a lost machine, and those that an earlier call kept are not linked
+        again. ``executor``: any Executor of the standard library's kind, such as that of a Dask
+        cluster or of MPI, whose workers see the same files; by default a process for each core, or
+        threads of this process where there are two cores or two ranks at most. Processes start the
+        main module anew: a script must keep its work under ``if __name__ == "__main__"``.
 
     Raises
     ------
