@@ -27,7 +27,7 @@ from nadi.sharing.synthesis.job_columns import (
     JobColumns,
     RankColumns,
     columns_of_job,
-    lanes_of,
+    lane_numbers,
 )
 from nadi.sharing.synthesis.storage_lives import StorageLives
 from nadi.simulation.accounts.memory_accounts import live_memory
@@ -619,7 +619,7 @@ def distances_of(one: JobMeasures, other: JobMeasures) -> dict[str, float | None
 
 
 def _grams(rank: RankColumns, own: list[str]) -> Counter[object]:
-    lane = lanes_of(rank)
+    lane = lane_numbers(rank)
     order = np.argsort(lane, kind="stable")
     in_order = [own[row] for row in order.tolist()]
     at = lane[order]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns, lanes_of
+from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns, lane_numbers
 from nadi.trace.arrays import Hashes, Ints
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -65,7 +65,7 @@ def _sequences(columns: JobColumns, labels: dict[str, int]) -> list[Hashes]:
     found: dict[bytes, Hashes] = {}
     for rank in {id(one): one for one in columns.ranks}.values():
         operation = _hashes(rank, of_label)
-        lane = lanes_of(rank)
+        lane = lane_numbers(rank)
         for one in np.unique(lane).tolist():
             own = operation[lane == one]
             found.setdefault(own.tobytes(), own)

@@ -248,7 +248,7 @@ def _columns(rank: PlayedTrace, names: _Names) -> RankColumns:
     )
 
 
-def lanes_of(rank: RankColumns) -> Ints:
+def lane_numbers(rank: RankColumns) -> Ints:
     """Return a number for each thread and stream; int64, shape (operations,)."""
     on_stream = rank.stream >= 0
     key = np.where(on_stream, 2 * rank.stream, 2 * np.maximum(rank.thread, -1) + 1)
