@@ -44,7 +44,7 @@ SIMILARITY = Result(
         ),
         Lines(lambda _: [""]),
         Rows(
-            "step_ns", "step time",
+            "step_ns", "simulated time of the whole job",
             lambda found: [(*key, *both) for key, both in found.step_ns.items()],
             (
                 Column("system", "system", NAME, get=lambda row: row[0]),
