@@ -324,3 +324,14 @@ def test_a_server_that_stops_is_one_line_and_the_rest_is_linked_later(
         done = nadi.link_files(address, output=out, to="nadi", resume=True, executor=executor)
     assert executor.submitted == 2
     assert_same_files(done, job)
+
+
+def test_nothing_is_kept_where_a_link_in_the_folder_leads(
+    tmp_path: Path, demo_folder: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".nadi-kept").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="a link to another place"):
+        linking.link_files(demo_folder, output=tmp_path / "out", resume=True)
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -74,6 +74,8 @@ def resumed_folder(
             ["give a folder of this machine, or leave out ", Parameter("resume", True)],
         )  # fmt: skip
     kept = folder / _KEPT
+    if kept.is_symlink():  # who made the folder may have named any place
+        raise unwritable(kept, "it is a link to another place")
     try:
         kept.mkdir(parents=True, exist_ok=True)
     except OSError as error:
