@@ -1,13 +1,11 @@
 """``nadi serve`` against runs of vLLM, published points, and a slow reference.
 
-    python verification/serving.py [PARTS] (reference, profile, priced, light, silicon, described,
-                                            tiers)
+    python verification/serving.py [PARTS] (reference, profile, priced, light, silicon, tiers)
 
 ``reference``: 1,000 drawn cases, equal to ``tests/reference/serving.py`` to the nanosecond.
 ``profile``: a run on an RTX 4090 with its measured times of layers. ``priced``: runs of which only
 model and system are known. ``light``: their first requests, before queues form. ``silicon``:
-published points of closed loops. ``described``: such points of models that do not ship with Nadi.
-``tiers``: measured copies and hits of keys and values.
+published points of closed loops. ``tiers``: measured copies and hits of keys and values.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import numpy as np
 from _report import SHARED, Checks, Tally, run_parts
 
 import nadi
-from nadi.estimates.inference_steps import inference_bytes
+from nadi.estimates.inference_steps import inference_bytes, launched_operations
 from nadi.models import LanguageModel
 from nadi.serving import (
     CacheTier,
@@ -193,10 +191,9 @@ def counts_devices(rows: list[dict[str, str]]) -> set[tuple[str, ...]]:
     """
     found = set()
     for row in rows:
-        if row["mode"] == "agg" and row["model_path"] in MODELS:
-            heads = nadi.models.load_language_model(MODELS[row["model_path"]]).heads
-            if heads % max(1, int(row["tp_size"] or 1)):
-                found.add(series(row))
+        model = model_of(row)
+        if row["mode"] == "agg" and model and model.heads % max(1, int(row["tp_size"] or 1)):
+            found.add(series(row))
     return found
 
 
@@ -225,9 +222,11 @@ def left_out(row: dict[str, str], several: set[tuple[str, ...]]) -> str:
     if "gap" in row["silicon_data_source"]:  # aic-auto-gap-analysis, gap_analysis.csv
         return "of other benchmarks, whose lengths and repeated prompts nobody states"
     if row["mode"] != "agg":
-        return "prefill and decode apart: instances of two kinds, and most state no workers"
-    if row["model_path"] not in MODELS:
-        return "a model that does not ship with Nadi"
+        if not row["prefill_num_workers"]:
+            return "prefill and decode apart: nobody states how many instances there are"
+        return "prefill and decode apart: nobody states what is drafted, and how keys are sent"
+    if model_of(row) is None:
+        return "a model whose layers Nadi does not have: sparse or linear attention"
     if series(row) in several:
         return "of a series whose tensor parallel degrees do not divide the heads: all devices"
     return ""
@@ -236,54 +235,80 @@ def left_out(row: dict[str, str], several: set[tuple[str, ...]]) -> str:
 def engine_of(row: dict[str, str], launch_us: dict[str, float]) -> dict[str, float]:
     """Give the settings of an engine that the benchmark's script states.
 
-    InferenceX (SemiAnalysis), benchmarks/70b_fp8_h200*.sh and dsr1_fp8_h200*.sh: vLLM has
+    InferenceX (SemiAnalysis), benchmarks/single_node/*_h200*.sh and their older names: vLLM has
     max-num-batched-tokens, SGLang chunked-prefill-size. TensorRT-LLM has max_num_tokens, which
-    for DeepSeek is one prompt and a token of each other request, for each group of ranks. There
+    for DeepSeek is one prompt and the tokens of each other request, for each group of ranks. There
     prompts wait: with attention_dp_config until each group has one, for 60 steps; those of Llama
     with short prompts and answers on fewer than 8 GPUs, with batch_wait_timeout_iters, for 20.
     """
-    tp, dp, _ = degrees(row)
+    _, dp, _ = degrees(row)
+    launches = {"launch_us": launch_us.get(row["backend"], 0.0)}
     if row["backend"] == "vllm":
-        return {"budget": 8192}
+        # gpt-oss has CUDA graphs of up to 2,048 tokens; of Kimi no other model's points are known
+        return {"budget": 8192, **(launches if "MiniMax" in row["model_path"] else {})}
     if row["backend"] == "sglang":
-        return {"budget": 32768, "launch_us": launch_us["sglang"]}
+        return {"budget": 32768, **launches}
     if "gpt-oss" in row["model_path"]:
-        return {"budget": 20_000, "launch_us": launch_us["trtllm"]}
-    if MODELS[row["model_path"]].startswith("llama"):
-        is_short = row["isl"] == row["osl"] == "1024" and tp < 8
+        return {"budget": 20_000, **launches}
+    if "llama" in row["model_path"]:
+        is_short = row["isl"] == row["osl"] == "1024" and degrees(row)[0] < 8
         return {"budget": 16384, **({"wait_steps": 20, "wait_share": 0.9} if is_short else {})}
-    budget = dp * ((places_of(row) + int(row["isl"]) + 64 + 63) // 64 * 64)
+    guesses = guesses_of(row, dp)
+    tokens = (1 + guesses.get("drafts", 0)) * places_of(row) // (dp if guesses else 1)
+    budget = dp * ((int(tokens) + int(row["isl"]) + 64 + 63) // 64 * 64)
     waits = {"wait_steps": 60, "wait_share": dp * 0.9 * int(row["isl"]) / budget}
-    return {"budget": budget, "launch_us": launch_us["trtllm"], **(waits if dp > 1 else {})}
+    return {"budget": budget, **launches, **guesses, **(waits if dp > 1 else {})}
 
 
-# What the host takes to launch a layer, where nobody compiles the model: layers of models with
-# experts whose points are left out. GLM-5 has the layers of DeepSeek V3 with sparse attention.
-LAUNCHED = {
-    ("sglang", "zhipuai/GLM-5"): 78, ("sglang", "Qwen/Qwen3.5-397B-A17B"): 60,
-    ("trtllm", "deepseek-ai/DeepSeek-R1"): 61,
-}  # fmt: skip
+def guesses_of(row: dict[str, str], dp: int) -> dict[str, float]:
+    """Give what is drafted for DeepSeek in the series of January 2026, and how much is accepted.
+
+    Its points are exactly those of dsr1-fp8-h200-trt-mtp in .github/configs/nvidia-master.yaml of
+    the benchmark, and those before are exactly those of dsr1-fp8-h200-trt: 3 tokens (MTP), or 1
+    where attention is data parallel. Nobody states what was accepted. With 1 token it is 82 % of
+    R1 (vLLM, pull request 12755). With 3, TensorRT-LLM's blog on MTP states 2.16 times as many
+    tokens a second, which 59.5 % for each give.
+    """
+    if "measured=2026-01" not in row["silicon_data_source"]:
+        return {}
+    return {"drafts": 1, "acceptance": 0.82} if dp > 1 else {"drafts": 3, "acceptance": 0.595}
+
+
+@cache
+def operations_where_launched() -> dict[tuple[str, str], int]:
+    """Give the operations of layers with experts whose points are left out.
+
+    Without CUDA graphs of prompts the host launches them. The layers of GLM-5 and Qwen3.5 are
+    counted as those of DeepSeek, 22 operations each.
+    """
+    deepseek = nadi.models.load_language_model("deepseek-v3")
+    kimi = described_models()["moonshotai/Kimi-K2.5"]
+    return {
+        ("sglang", "zhipuai/GLM-5"): 78 * 22, ("sglang", "Qwen/Qwen3.5-397B-A17B"): 60 * 22,
+        ("trtllm", "deepseek-ai/DeepSeek-R1"): launched_operations(deepseek),
+        ("vllm", "moonshotai/Kimi-K2.5"): launched_operations(kimi),
+    }  # fmt: skip
 
 
 def launch_times(rows: list[dict[str, str]], several: set[tuple[str, ...]]) -> dict[str, float]:
-    """Give the us in which engines launch a layer: of points that are left out, and short.
+    """Give the us in which engines launch an operation: of points that are left out, and short.
 
     With few requests and 1,024 tokens a prompt takes as long as the host needs to launch it, and
     waits for about one step.
     """
     found: dict[str, list[float]] = {}
     for row in rows:
-        layers = LAUNCHED.get((row["backend"], row["model_path"]))
+        operations = operations_where_launched().get((row["backend"], row["model_path"]))
         rule = left_out(row, several)
-        if not layers or row["isl"] != "1024" or row["mode"] != "agg" or not rule:
+        if not operations or row["isl"] != "1024" or row["mode"] != "agg" or not rule:
             continue
         if 0 < places_of(row) <= 16:
             waited = float(row["silicon_ttft_ms"]) - float(row["silicon_tpot_ms"])
-            found.setdefault(row["backend"], []).append(1e3 * waited / layers)
+            found.setdefault(row["backend"], []).append(1e3 * waited / operations)
     for backend, values in sorted(found.items()):
-        print(f"  {backend}: a layer of a prompt is launched in {np.median(values) / 1e3:.2f} ms "
-              f"({len(values)} points that are left out: {min(values) / 1e3:.1f} to "
-              f"{max(values) / 1e3:.1f})")  # fmt: skip
+        print(f"  {backend}: an operation of a prompt is launched in {np.median(values):.0f} us "
+              f"({len(values)} points that are left out: {min(values):.0f} to "
+              f"{max(values):.0f})")  # fmt: skip
     return {backend: float(np.median(values)) for backend, values in found.items()}
 
 
@@ -307,16 +332,18 @@ def silicon(checks: Checks) -> None:
     off: dict[tuple[str, str], list[tuple[float, float]]] = {}
     distinct: dict[tuple[str, ...], tuple[float, float]] = {}
     for row in rows:
-        rule = left_out(row, several)
+        rule, model = left_out(row, several), model_of(row)
         if not rule:
+            assert model
             try:
-                errors_of = point(row, launch_us)
+                errors_of = point(row, model, launch_us)
             except nadi.NadiError as error:
                 rule = f"refused: {str(error).partition(':')[0]}"
         if rule:
             rules[rule] += 1
             continue
-        off.setdefault((MODELS[row["model_path"]], row["backend"]), []).append(errors_of)
+        assert model
+        off.setdefault((model.name, row["backend"]), []).append(errors_of)
         measured = ("isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms")
         distinct.setdefault(tuple(row[name] for name in measured), errors_of)
     for rule, count in rules.most_common():
@@ -327,9 +354,22 @@ def silicon(checks: Checks) -> None:
         checks.add(f"{len(every)} points: median error of {name} under {100 * NEAR[name]:.0f} %",
                    float(np.median(column)) < NEAR[name],
                    f"{100 * np.median(column):.1f} %")  # fmt: skip
-    once = 100 * np.median(np.abs(list(distinct.values())), axis=0)
-    print(f"  {len(distinct)} measurements, as some points are one, with equal digits: "
-          f"{once[0]:.1f} % of TTFT, {once[1]:.1f} % of TPOT")  # fmt: skip
+    for what, pairs in (
+        ("measurements, as some points are one, with equal digits", list(distinct.values())),
+        ("points of models that ship", of_models(off, shipped=True)),
+        ("points of models that do not ship", of_models(off, shipped=False)),
+    ):
+        middle = 100 * np.median(np.abs(pairs), axis=0)
+        print(f"  {len(pairs)} {what}: {middle[0]:.1f} % of TTFT, {middle[1]:.1f} % of TPOT")
+
+
+def of_models(off: dict[tuple[str, str], list[tuple[float, float]]], *, shipped: bool
+              ) -> list[tuple[float, float]]:  # fmt: skip
+    """Give the errors of points of models that ship with Nadi, or of the others."""
+    return [
+        pair for (model, _), pairs in off.items() for pair in pairs
+        if (model in MODELS.values()) == shipped
+    ]  # fmt: skip
 
 
 def tell_groups(off: dict[tuple[str, str], list[tuple[float, float]]]) -> None:
@@ -343,7 +383,7 @@ def tell_groups(off: dict[tuple[str, str], list[tuple[float, float]]]) -> None:
 
 @cache
 def described_models() -> dict[str, LanguageModel]:
-    """Give models of other points, by their config.json: full attention in each layer."""
+    """Give models that do not ship, by their config.json: full attention in each layer."""
     load, change = nadi.models.load_language_model, msgspec.structs.replace
     qwen, deepseek = load("qwen3-30b-a3b"), load("deepseek-v3")
     assert qwen.moe
@@ -364,30 +404,21 @@ def described_models() -> dict[str, LanguageModel]:
     }  # fmt: skip
 
 
-def described(checks: Checks) -> None:
-    """Print the errors of points of models that do not ship with Nadi; they check nothing."""
-    with gzip.open(FIELD / "silicon.csv.gz", "rt") as file:
-        rows = list(csv.DictReader(file))
-    launch_us = launch_times(rows, counts_devices(rows))
-    off: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for row in rows:
-        model = described_models().get(row["model_path"])
-        of_others = "gap" in row["silicon_data_source"] or row["mode"] != "agg"
-        if model and places_of(row) and not of_others:
-            off.setdefault((model.name, row["backend"]), []).append(point(row, launch_us))
-    tell_groups(off)
-    every = 100 * np.median(np.abs([pair for pairs in off.values() for pair in pairs]), axis=0)
-    print(f"  {sum(map(len, off.values()))} points, not checked: {every[0]:.1f} % of TTFT, "
-          f"{every[1]:.1f} % of TPOT")  # fmt: skip
+def model_of(row: dict[str, str]) -> LanguageModel | None:
+    """Give the model of a point, None if Nadi has no such layers."""
+    if row["model_path"] in MODELS:
+        return nadi.models.load_language_model(MODELS[row["model_path"]])
+    return described_models().get(row["model_path"])
 
 
-def point(row: dict[str, str], launch_us: dict[str, float]) -> tuple[float, float]:
+def point(
+    row: dict[str, str], model: LanguageModel, launch_us: dict[str, float]
+) -> tuple[float, float]:
     """Serve a point; give the errors of time to first token and per token, as shares."""
     places = places_of(row)
     tp, dp, ep = degrees(row)
     is_small = row["precision"] == "fp8"
     is_narrow = row["precision"] in ("fp4", "int4")
-    model = described_models().get(row["model_path"]) or MODELS[row["model_path"]]
     found = nadi.serve(
         model, SYSTEMS[row["system"]], concurrency=places,
         input=round(0.9 * int(row["isl"])), output=round(0.9 * int(row["osl"])), spread=0.064,
@@ -451,5 +482,5 @@ def tiers(checks: Checks) -> None:
 if __name__ == "__main__":
     run_parts({
         "reference": reference, "profile": profile, "priced": priced, "light": light,
-        "silicon": silicon, "described": described, "tiers": tiers,
+        "silicon": silicon, "tiers": tiers,
     })  # fmt: skip

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.errors import FormatError, UsageError
 from nadi.estimates import describe_step, estimate, search_space
-from nadi.estimates.inference_steps import wire_seconds
+from nadi.estimates.inference_steps import launched_operations, tile_rows, wire_seconds
 from nadi.memory import study_second_tier
 from nadi.serving import (
     SERVER_SEARCH,
@@ -384,18 +384,39 @@ def test_ranks_add_up_what_experts_of_a_token_gave_together(name: str, own: int)
     assert model.layer_kinds.count(model.layer_kinds[0]) == (own or model.layers)
 
 
-def test_the_host_launches_prompts_layer_by_layer() -> None:
+def test_the_host_launches_the_operations_of_prompts() -> None:
     """Prompts that the device reads sooner take the host's time, and generated tokens do not."""
     setup: dict[str, Any] = {"concurrency": 1, "number": 1, "input": 1000, "output": 9, "tp": 8}
     plain, launched, longer = (
         measures(nadi.serve("llama3-70b", "hgx-h200", **(setup | more)).runs[0])
-        for more in ({}, {"launch_us": 2000.0}, {"launch_us": 2000.0, "input": 40_000})
+        for more in ({}, {"launch_us": 200.0}, {"launch_us": 200.0, "input": 40_000})
     )
-    assert plain["ttft"] < launched["ttft"] == 80 * 2e6
+    # of a layer: 2 norms, 4 products, rotation, attention, activation, and 2 sums
+    host = 80 * 11 * 200e3
+    assert plain["ttft"] < launched["ttft"] == host
     assert launched["tpot"] == plain["tpot"]
     alone = measures(nadi.serve("llama3-70b", "hgx-h200", **(setup | {"input": 40_000})).runs[0])
     # 20 chunks, of which the device takes longer for the last ones alone
-    assert max(alone["ttft"], 20 * 80 * 2e6) <= longer["ttft"] < alone["ttft"] + 20 * 80 * 2e6
+    assert max(alone["ttft"], 20 * host) <= longer["ttft"] < alone["ttft"] + 20 * host
+
+
+@pytest.mark.parametrize(
+    ("name", "dense", "experts"), [("llama3-70b", 80 * 11, 0), ("deepseek-v3", 3 * 16, 58 * 22)]
+)
+def test_layers_with_experts_launch_more_operations(name: str, dense: int, experts: int) -> None:
+    """Of 61 layers of DeepSeek V3 the first 3 have no experts."""
+    assert launched_operations(nadi.models.load_language_model(name)) == dense + experts
+
+
+def test_grouped_products_compute_whole_tiles() -> None:
+    """What is drawn of tokens for experts fills as many tiles in the mean, within a tenth."""
+    random = np.random.default_rng(1)
+    for rows in (1, 7, 20, 29, 43, 100, 400, 2000):
+        tile = next((one for one in (8, 16, 32, 48) if rows < 0.9 * one), 64)
+        drawn = random.poisson(rows, 20_000)
+        whole = (-(-np.maximum(drawn, 1) // tile) * tile).mean()
+        assert tile_rows(np.array([rows])) == pytest.approx(whole, rel=0.1)
+        assert rows < tile_rows(np.array([rows]))
 
 
 @pytest.mark.parametrize(("wait", "share", "late"), [(0, 0.0, 0), (20, 0.9, 20), (20, 0.4, 0)])

@@ -37,6 +37,7 @@ _MANY = 16  # prompts that fill any device
 # 3.47 and 1.64 ms, in a recording of vLLM's prefill of gpt-oss-20b on MI300X (TraceLens's
 # examples, matmul_ogs)
 _UNPACKED = 0.245
+_TILES = (8, 16, 32, 48, 64)  # rows of a tile of these
 _CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
 
 
@@ -213,10 +214,33 @@ def _saved_seconds(
         )
         if bits == 4:
             is_expert = np.array([one.expert_weight > 0 for one in pieces])
-            after = np.maximum(after, is_expert * wide.flops / (_UNPACKED * peak))
+            rows = np.maximum(wide.shape[:, 1], 1)
+            flops = wide.flops * tile_rows(rows) / rows
+            after = np.maximum(after, is_expert * flops / (_UNPACKED * peak))
         per_layer = (before - after).reshape(len(plans), -1).sum(axis=1)
         saved += model.layer_kinds.count(kind) * per_layer
     return saved
+
+
+def tile_rows(rows: Ints) -> Floats:
+    """Give the rows that grouped products compute for those of an expert: whole tiles.
+
+    A tile is the first that the rows of an expert in the mean fill to less than nine tenths, as in
+    vLLM's kernel for weights of 4 bits. Rows differ from expert to expert: of more than a tile, the
+    last one is half full in the mean.
+    """
+    tiles = np.array(_TILES)[np.searchsorted(0.9 * np.array(_TILES[:-1]), rows, side="right")]
+    found: Floats = np.maximum(tiles, rows + tiles / 2)
+    return found
+
+
+def launched_operations(model: LanguageModel) -> int:
+    """Return how many operations of all layers a step launches, without collectives."""
+    plan = _decoding(model, ParallelPlan(), 1, 1)
+    return sum(
+        len([one for one in layer_pieces(model, plan, kind) if one.forward])
+        for kind in model.layer_kinds
+    )
 
 
 def weight_bytes(weights: Ints, bits: int) -> Ints:

@@ -121,7 +121,7 @@ _Routing = Annotated[
 _Host = Annotated[str, typer.Option("--host-time", metavar="TIME", help="Of the host, a step.")]
 _Launch = Annotated[
     str, typer.Option("--launch-time", metavar="TIME",
-                      help="Of the host, to launch a layer of a step that reads prompts."),
+                      help="Of the host, to launch an operation of a step that reads prompts."),
 ]  # fmt: skip
 _WaitSteps = Annotated[
     int, typer.Option("--wait-steps", metavar="N", show_default=False,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
+from nadi.estimates.inference_steps import launched_operations
 from nadi.models.llm.language_model import LanguageModel, load_language_model
 from nadi.serving.engines import EngineRules, ServedRequests, serve_on_engines
 from nadi.serving.priced_steps import ServerBasis, server_basis
@@ -115,7 +116,7 @@ def _rules(model: LanguageModel, setup: ServerSetup, basis: ServerBasis, seed: i
         setup.prefix_caching, setup.instances, setup.prefill_replicas, others.stages,
         setup.routing, round(setup.host_us * 1e3), setup.drafts, setup.acceptance,
         others.moved_ns, basis.moved_link, others.tiers, reading, seed,
-        round(setup.launch_us * 1e3 * model.layers), setup.wait_steps,
+        round(setup.launch_us * 1e3 * launched_operations(model)), setup.wait_steps,
         math.ceil(setup.wait_share * setup.budget),
     )  # fmt: skip
 

@@ -69,8 +69,8 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     routing
         Who takes a request: ``turns``, ``least`` (requests) or ``session``.
     host_us, launch_us
-        Of the host's part of a step; what it takes for each layer to launch a step that reads
-        prompts, of which there is no CUDA graph.
+        Of the host's part of a step; what it takes to launch each operation of the layers in a step
+        that reads prompts, of which there is no CUDA graph.
     wait_steps, wait_share
         Steps for which prompts wait at most for more of them, while other requests generate, and
         the share of the budget from which they do not wait (batch_wait_timeout_iters and
