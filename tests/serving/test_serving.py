@@ -409,13 +409,13 @@ def test_layers_with_experts_launch_more_operations(name: str, dense: int, exper
 
 
 def test_grouped_products_compute_whole_tiles() -> None:
-    """What is drawn of tokens for experts fills as many tiles in the mean, within a tenth."""
+    """What is drawn of tokens for experts fills as many tiles in the mean, within 4 %."""
     random = np.random.default_rng(1)
-    for rows in (1, 7, 20, 29, 43, 100, 400, 2000):
+    for rows in (1, 7, 14, 29, 43, 50, 60, 70, 100, 400, 2000):
         tile = next((one for one in (8, 16, 32, 48) if rows < 0.9 * one), 64)
         drawn = random.poisson(rows, 20_000)
         whole = (-(-np.maximum(drawn, 1) // tile) * tile).mean()
-        assert tile_rows(np.array([rows])) == pytest.approx(whole, rel=0.1)
+        assert tile_rows(np.array([rows])) == pytest.approx(whole, rel=0.04)
         assert rows < tile_rows(np.array([rows]))
 
 
