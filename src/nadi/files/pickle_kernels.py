@@ -1,32 +1,44 @@
-"""Instructions of a pickle, looked at before Python reads it."""
+"""Instructions of a pickle: looked at before it is read, and followed to columns."""
 
 import numpy as np
 
-from nadi.kernels.jit import kernel
-from nadi.kernels.protobuf import int64
+from nadi.kernels.jit import called, kernel
+from nadi.kernels.protobuf import int64, read_fixed, uint64
+
+DICTIONARY, LIST, TUPLE, NONE, FALSE, TRUE, INTEGER, REAL, TEXT, OTHER = range(10)
+"""Kinds of values."""
 
 _STOP, _MEMOIZE, _PUT, _LONG_PUT, _LONG, _LONGER = 46, 0x94, 113, 114, 0x8A, 0x8B
+_GET, _LONG_GET, _OPEN, _FRAME, _PROTOCOL = 104, 106, 40, 0x95, 0x80
+_BYTE, _TWO_BYTES = 75, 77  # of an integer without a sign
 # bytes: counters, times and addresses have no more. Of longer ones, as many as one likes are equal
 # in the hash by which dictionaries find them, and each is compared with all before it
 _LONGEST_NUMBER = 9
-_AHEAD = 256  # numbers of what is kept may be as far beyond how many there are
+AHEAD = 256  # numbers of what is kept may be as far beyond how many there are
 
 
 @kernel
-def find_odd(text: np.ndarray, arguments: np.ndarray, lengths: np.ndarray) -> int:
+def find_odd(
+    text: np.ndarray, arguments: np.ndarray, lengths: np.ndarray, count: np.ndarray
+) -> int:
     """Find the first instruction that makes no plain value, or where the pickle is broken.
 
     - ``text``: uint8, shape (bytes,).
     - ``arguments``, ``lengths``: int64, shape (256,): the bytes that follow each instruction, -1 if
       it is refused; and the bytes of its length if it states one, or 0.
+    - ``count``: int64, shape (1,), filled: the instructions.
     - Returns: Twice the byte where it stands, and 1 more if it is refused; twice the number of
       bytes if there is none before the end of the pickle. O(bytes).
     """
     at = begin = kept = 0
     while at < text.size:
         begin = at
-        code = int64(text[at])
+        code = uint64(text[uint64(at)])
         at += 1
+        count[0] += 1
+        if code == _GET and at < text.size:  # the most frequent by far
+            at += 1
+            continue
         if code == _STOP:
             return int(2 * text.size)
         if arguments[code] < 0:
@@ -49,7 +61,184 @@ def find_odd(text: np.ndarray, arguments: np.ndarray, lengths: np.ndarray) -> in
             number = int64(0)
             for k in range(4):
                 number |= int64(text[at - 4 + k]) << 8 * k
-            if number > kept + _AHEAD:
+            if number > kept + AHEAD:
                 return int(2 * begin)
         kept += code in (_MEMOIZE, _PUT, _LONG_PUT)
     return int(2 * begin)
+
+
+@kernel
+def follow(
+    text: np.ndarray, arguments: np.ndarray, lengths: np.ndarray, kind_of: np.ndarray,
+    takes: np.ndarray, values: np.ndarray, pairs: np.ndarray, runs: np.ndarray,
+    items: np.ndarray, stack: np.ndarray, kept: np.ndarray, count: np.ndarray,
+) -> int:  # fmt: skip
+    """Follow a pickle in which :func:`find_odd` finds nothing; gives -1, or where it is broken.
+
+    - ``kind_of``, ``takes``: int64, shape (256,): the kind of the value that an instruction makes,
+      -2 - the kind of the one into which it puts others, or -1; how many values it takes from the
+      stack, or -1 for all since the latest mark, and -2 if it takes none.
+    - ``values``: int64, shape (instructions, 3), filled: the kind of each value, where its content
+      begins, and an integer or the bytes of a text.
+    - ``pairs``: int32, shape (instructions, 3), filled: a dictionary, a key, and its value.
+    - ``runs``, ``items``: int32, shape (instructions, 2) and (instructions,), filled: a list, and
+      how many of the items are put into it at once; the items.
+    - ``stack``, ``kept``: int32, shape (instructions,) and more: the stack, where -1 is a mark; the
+      value that is kept under a number and 1, zeros before.
+    - ``count``: int64, shape (5,), zeros, filled: values, pairs, runs, items, and the value that
+      is the whole. O(bytes).
+    """
+    at = depth = num_kept = 0
+    while at < text.size:
+        begin = at
+        code = uint64(text[uint64(begin)])
+        width = lengths[code]
+        size = arguments[code]
+        if width > 0:
+            size = read_fixed(text, begin + 1, width)
+        content = begin + 1 + width
+        at = content + size
+        if code == _GET or code == _LONG_GET:
+            number = read_fixed(text, content, size)
+            if number >= kept.size or kept[uint64(number)] == 0:
+                return int(begin)
+            stack[uint64(depth)] = kept[uint64(number)] - 1
+            depth += 1
+        elif takes[code] > -2:
+            depth = _take(
+                code, begin, kind_of, takes, values, pairs, runs, items, stack, depth, count
+            )
+            if depth < 0:
+                return int(begin)
+        elif kind_of[code] >= 0:
+            value = count[0]
+            values[value, 0], values[value, 1], values[value, 2] = kind_of[code], content, size
+            if kind_of[code] == INTEGER:
+                is_signed = code not in (_BYTE, _TWO_BYTES)
+                values[value, 2] = _integer(text, content, size, is_signed)
+            stack[depth] = value
+            depth, count[0] = depth + 1, value + 1
+        elif code == _OPEN:
+            stack[depth] = -1
+            depth += 1
+        elif code == _STOP or code in (_MEMOIZE, _PUT, _LONG_PUT):
+            if depth == 0 or stack[depth - 1] < 0:
+                return int(begin)
+            if code == _STOP:
+                count[4] = stack[depth - 1]
+                return -1
+            number = num_kept if code == _MEMOIZE else read_fixed(text, content, size)
+            num_kept += kept[number] == 0
+            kept[number] = stack[depth - 1] + 1
+    return int(at)
+
+
+@called
+def _take(
+    code: int, begin: int, kind_of: np.ndarray, takes: np.ndarray, values: np.ndarray,
+    pairs: np.ndarray, runs: np.ndarray, items: np.ndarray, stack: np.ndarray, depth: int,
+    count: np.ndarray,
+) -> int:  # fmt: skip
+    """Make a tuple, or put values into a list or dictionary; gives the depth after it, or -1."""
+    to_mark = takes[code] < 0
+    first = depth - (depth if to_mark else takes[code])
+    place = depth - 1
+    while place >= first and stack[uint64(place)] >= 0:
+        place -= 1
+    # at a mark, or below the values; then below the mark
+    if to_mark != (place >= max(first, 0)):
+        return -1
+    first, below = place + 1, place + 1 - to_mark
+    is_tuple = kind_of[code] == TUPLE
+    holder = count[0]
+    if below < (not is_tuple):
+        return -1
+    if is_tuple:
+        values[holder, 0], values[holder, 1], values[holder, 2] = TUPLE, begin, 0
+        count[0] += 1
+    else:
+        holder = stack[below - 1]
+        if holder < 0 or values[holder, 0] != -2 - kind_of[code]:
+            return -1
+    if values[holder, 0] == DICTIONARY:
+        if (depth - first) % 2:
+            return -1
+        for place in range(first, depth, 2):
+            row = count[1]
+            pairs[row, 0], pairs[row, 1], pairs[row, 2] = holder, stack[place], stack[place + 1]
+            count[1] = row + 1
+    else:
+        runs[count[2], 0], runs[count[2], 1] = holder, depth - first
+        start = count[3]
+        for k in range(depth - first):
+            items[uint64(start + k)] = stack[uint64(first + k)]
+        count[2] += 1
+        count[3] = start + depth - first
+    if is_tuple:
+        stack[below] = holder
+    return int(below + is_tuple)
+
+
+@called
+def _integer(text: np.ndarray, at: int, size: int, is_signed: bool) -> int:
+    """Read an integer; the largest, or the smallest, of 64 bits if it has more."""
+    number = read_fixed(text, at, min(size, 8))
+    if size > 8:  # at most one byte more
+        is_negative = text[at + 8] >= 128
+        fits = int64(text[at + 8]) == (255 if number < 0 else 0)
+        return number if fits else (-(2**63) if is_negative else 2**63 - 1)
+    if is_signed and 0 < size < 8 and text[at + size - 1] >= 128:
+        number -= int64(1) << (8 * size)
+    return number
+
+
+@kernel
+def find_values(
+    pairs: np.ndarray, row_of: np.ndarray, column_of: np.ndarray, found: np.ndarray
+) -> None:
+    """Find the values of some keys of dictionaries.
+
+    - ``pairs``: int32, shape (pairs, 3): a dictionary, the number of a key, and its value.
+    - ``row_of``, ``column_of``: int32, shape (values,) and (keys + 1,): where in ``found`` each
+      dictionary and each key belongs, or -1; the last key is what is no text.
+    - ``found``: int64, shape (columns, rows), filled where there is a value. O(pairs).
+    """
+    for k in range(pairs.shape[0]):
+        row, column = row_of[pairs[k, 0]], column_of[pairs[k, 1]]
+        if row >= 0 and column >= 0:
+            found[column, row] = pairs[k, 2]
+
+
+@kernel
+def find_items(
+    runs: np.ndarray, items: np.ndarray, row_of: np.ndarray, first: np.ndarray, found: np.ndarray
+) -> None:
+    """Find what is in some lists.
+
+    - ``runs``, ``items``: int32, shape (runs, 2) and (items,): a list, and how many of the items
+      are in it; the items of one run after the other.
+    - ``row_of``: int32, shape (values,): the row of a list, or -1.
+    - ``first``: int64, shape (rows + 1,), zeros, filled: where in ``found`` the items of each row
+      begin, and the end.
+    - ``found``: int32, shape (items,), filled. O(items + rows).
+    """
+    for run in range(runs.shape[0]):
+        row = row_of[runs[run, 0]]
+        if row >= 0:
+            first[row] += runs[run, 1]
+    end = int64(0)
+    for row in range(first.size):
+        end += first[row]
+        first[row] = end - first[row]
+    at = int64(0)
+    for run in range(runs.shape[0]):
+        row, size = row_of[runs[run, 0]], int64(runs[run, 1])
+        if row >= 0:
+            start = first[row]
+            for k in range(size):
+                found[uint64(start + k)] = items[uint64(at + k)]
+            first[row] = start + size
+        at += size
+    for row in range(first.size - 1, 0, -1):
+        first[row] = first[row - 1]
+    first[0] = 0
