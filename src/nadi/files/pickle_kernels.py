@@ -1,8 +1,10 @@
 """Instructions of a pickle: looked at before it is read, and followed to columns."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from nadi.kernels.jit import called, kernel
+from nadi.kernels.jit import borrowed, called, inner, kernel
 from nadi.kernels.protobuf import int64, read_fixed, uint64
 
 DICTIONARY, LIST, TUPLE, NONE, FALSE, TRUE, INTEGER, REAL, TEXT, OTHER = range(10)
@@ -67,33 +69,49 @@ def find_odd(
     return int(2 * begin)
 
 
+class Instructions(NamedTuple):
+    """What instructions do; int64, shape (256,)."""
+
+    arguments: np.ndarray  # the bytes that follow
+    lengths: np.ndarray  # the bytes of the length that it states first, or 0
+    # the kind of the value that it makes, -2 - the kind of the one into which it puts others, or -1
+    kind: np.ndarray
+    # how many values it takes from the stack, -1: all since the latest mark, -2: it takes none
+    takes: np.ndarray
+
+
+class Followed(NamedTuple):
+    """What a pickle makes, with room for one of each for each instruction."""
+
+    # int64, shape (instructions, 3): the kind of each value, where its content begins, and an
+    # integer or the bytes of a text
+    values: np.ndarray
+    pairs: np.ndarray  # int32, shape (instructions, 3): a dictionary, a key, and its value
+    # runs, items: int32, shape (instructions, 2) and (instructions,): a list, and how many of the
+    # items are put into it at once; the items
+    runs: np.ndarray
+    items: np.ndarray
+    stack: np.ndarray  # int32, shape (instructions,): values, and -1 for a mark
+    kept: np.ndarray  # int32: the value that is kept under a number, and 1; zeros before
+    # int64, shape (5,), zeros before: how many values, pairs, runs and items there are; and the
+    # value that is the whole
+    counts: np.ndarray
+
+
 @kernel
-def follow(
-    text: np.ndarray, arguments: np.ndarray, lengths: np.ndarray, kind_of: np.ndarray,
-    takes: np.ndarray, values: np.ndarray, pairs: np.ndarray, runs: np.ndarray,
-    items: np.ndarray, stack: np.ndarray, kept: np.ndarray, count: np.ndarray,
-) -> int:  # fmt: skip
+def follow(text: np.ndarray, codes: Instructions, made: Followed) -> int:
     """Follow a pickle in which :func:`find_odd` finds nothing; gives -1, or where it is broken.
 
-    - ``kind_of``, ``takes``: int64, shape (256,): the kind of the value that an instruction makes,
-      -2 - the kind of the one into which it puts others, or -1; how many values it takes from the
-      stack, or -1 for all since the latest mark, and -2 if it takes none.
-    - ``values``: int64, shape (instructions, 3), filled: the kind of each value, where its content
-      begins, and an integer or the bytes of a text.
-    - ``pairs``: int32, shape (instructions, 3), filled: a dictionary, a key, and its value.
-    - ``runs``, ``items``: int32, shape (instructions, 2) and (instructions,), filled: a list, and
-      how many of the items are put into it at once; the items.
-    - ``stack``, ``kept``: int32, shape (instructions,) and more: the stack, where -1 is a mark; the
-      value that is kept under a number and 1, zeros before.
-    - ``count``: int64, shape (5,), zeros, filled: values, pairs, runs, items, and the value that
-      is the whole. O(bytes).
+    ``made`` is filled. O(bytes).
     """
+    codes, made = borrowed(codes), borrowed(made)
+    stack, kept, count = made.stack, made.kept, made.counts
     at = depth = num_kept = 0
     while at < text.size:
         begin = at
         code = uint64(text[uint64(begin)])
-        width = lengths[code]
-        size = arguments[code]
+        width = codes.lengths[code]
+        size = codes.arguments[code]
         if width > 0:
             size = read_fixed(text, begin + 1, width)
         content = begin + 1 + width
@@ -104,20 +122,15 @@ def follow(
                 return int(begin)
             stack[uint64(depth)] = kept[uint64(number)] - 1
             depth += 1
-        elif takes[code] > -2:
-            depth = _take(
-                code, begin, kind_of, takes, values, pairs, runs, items, stack, depth, count
-            )
+        elif codes.takes[code] > -2:
+            depth = _take(codes.kind[code], codes.takes[code], begin, made, depth)
             if depth < 0:
                 return int(begin)
-        elif kind_of[code] >= 0:
-            value = count[0]
-            values[value, 0], values[value, 1], values[value, 2] = kind_of[code], content, size
-            if kind_of[code] == INTEGER:
-                is_signed = code not in (_BYTE, _TWO_BYTES)
-                values[value, 2] = _integer(text, content, size, is_signed)
-            stack[depth] = value
-            depth, count[0] = depth + 1, value + 1
+        elif codes.kind[code] >= 0:
+            if codes.kind[code] == INTEGER:
+                size = _integer(text, content, size, code not in (_BYTE, _TWO_BYTES))
+            stack[depth] = _add(made, codes.kind[code], content, size)
+            depth += 1
         elif code == _OPEN:
             stack[depth] = -1
             depth += 1
@@ -133,45 +146,50 @@ def follow(
     return int(at)
 
 
+@inner
+def _add(made: Followed, kind: int, at: int, number: int) -> int:
+    """Add a value; gives its number."""
+    value = made.counts[0]
+    made.values[value, 0], made.values[value, 1], made.values[value, 2] = kind, at, number
+    made.counts[0] = value + 1
+    return value  # type: ignore[no-any-return]
+
+
 @called
-def _take(
-    code: int, begin: int, kind_of: np.ndarray, takes: np.ndarray, values: np.ndarray,
-    pairs: np.ndarray, runs: np.ndarray, items: np.ndarray, stack: np.ndarray, depth: int,
-    count: np.ndarray,
-) -> int:  # fmt: skip
+def _take(kind: int, takes: int, begin: int, made: Followed, depth: int) -> int:
     """Make a tuple, or put values into a list or dictionary; gives the depth after it, or -1."""
-    to_mark = takes[code] < 0
-    first = depth - (depth if to_mark else takes[code])
-    place = depth - 1
-    while place >= first and stack[uint64(place)] >= 0:
-        place -= 1
-    # at a mark, or below the values; then below the mark
-    if to_mark != (place >= max(first, 0)):
+    stack, count = made.stack, made.counts
+    to_mark = takes < 0
+    least = 0 if to_mark else depth - takes
+    first = depth
+    while first > max(least, 0) and stack[uint64(first - 1)] >= 0:
+        first -= 1
+    # down to a mark, or as many as it takes
+    if (to_mark and first == 0) or (not to_mark and first != least):
         return -1
-    first, below = place + 1, place + 1 - to_mark
-    is_tuple = kind_of[code] == TUPLE
-    holder = count[0]
-    if below < (not is_tuple):
-        return -1
+    below = first - to_mark  # without the mark
+    is_tuple = kind == TUPLE
     if is_tuple:
-        values[holder, 0], values[holder, 1], values[holder, 2] = TUPLE, begin, 0
-        count[0] += 1
+        holder = _add(made, TUPLE, begin, 0)
+    elif below == 0:
+        return -1
     else:
         holder = stack[below - 1]
-        if holder < 0 or values[holder, 0] != -2 - kind_of[code]:
+        if holder < 0 or made.values[holder, 0] != -2 - kind:
             return -1
-    if values[holder, 0] == DICTIONARY:
+    if made.values[holder, 0] == DICTIONARY:
         if (depth - first) % 2:
             return -1
         for place in range(first, depth, 2):
             row = count[1]
-            pairs[row, 0], pairs[row, 1], pairs[row, 2] = holder, stack[place], stack[place + 1]
+            made.pairs[row, 0], made.pairs[row, 1] = holder, stack[place]
+            made.pairs[row, 2] = stack[place + 1]
             count[1] = row + 1
     else:
-        runs[count[2], 0], runs[count[2], 1] = holder, depth - first
+        made.runs[count[2], 0], made.runs[count[2], 1] = holder, depth - first
         start = count[3]
         for k in range(depth - first):
-            items[uint64(start + k)] = stack[uint64(first + k)]
+            made.items[uint64(start + k)] = stack[uint64(first + k)]
         count[2] += 1
         count[3] = start + depth - first
     if is_tuple:

@@ -33,6 +33,7 @@ _LENGTHS = {
     b"\x8a": 1, b"\x8b": 4,
 }  # fmt: skip
 _REFUSED = -1
+_MOST_INSTRUCTIONS = 2**31 - 1  # as values have numbers of 32 bits
 _KINDS = {
     b"}": kernels.DICTIONARY, b"]": kernels.LIST, b")": kernels.TUPLE, b"N": kernels.NONE,
     b"\x88": kernels.TRUE, b"\x89": kernels.FALSE, b"G": kernels.REAL,
@@ -63,8 +64,11 @@ def _table(sizes: dict[bytes, int], otherwise: int) -> np.ndarray:
 
 _ARGUMENT_BYTES = _table(_ARGUMENTS | dict.fromkeys(_LENGTHS, 0), _REFUSED)
 _LENGTH_BYTES = _table(_LENGTHS, 0)
-_KIND_OF = _table(_KINDS | {code: -2 - kind for code, kind in _PUT_INTO.items()}, -1)
-_TAKEN = _table(_TAKES, -2)
+_INSTRUCTIONS = kernels.Instructions(
+    _ARGUMENT_BYTES, _LENGTH_BYTES,
+    _table(_KINDS | {code: -2 - kind for code, kind in _PUT_INTO.items()}, -1),
+    _table(_TAKES, -2),
+)  # fmt: skip
 
 
 class _Reader(pickle.Unpickler):
@@ -141,20 +145,24 @@ class PickledValues:
     def read(cls, text: Bytes, name: str) -> PickledValues:
         """Follow a pickle; raises FormatError as :func:`read_plain`. O(bytes)."""
         room = _look_at(text, name)
-        values, pairs, runs = np.empty((room, 3), np.int64), *(
-            np.empty((room, width), np.int32) for width in (3, 2)
+        if room > _MOST_INSTRUCTIONS:
+            raise FormatError(
+                name, f"a pickle of over {_MOST_INSTRUCTIONS:,} instructions",
+                "record for a shorter time",
+            )  # fmt: skip
+        made = kernels.Followed(
+            values=np.empty((room, 3), np.int64), pairs=np.empty((room, 3), np.int32),
+            runs=np.empty((room, 2), np.int32), items=np.empty(room, np.int32),
+            stack=np.empty(room, np.int32), kept=np.zeros(room + kernels.AHEAD + 1, np.int32),
+            counts=np.zeros(5, np.int64),
         )  # fmt: skip
-        items, stack = np.empty(room, np.int32), np.empty(room, np.int32)
-        kept, count = np.zeros(room + kernels.AHEAD + 1, np.int32), np.zeros(5, np.int64)
-        broken = kernels.follow(
-            text, _ARGUMENT_BYTES, _LENGTH_BYTES, _KIND_OF, _TAKEN, values, pairs, runs, items,
-            stack, kept, count,
-        )  # fmt: skip
+        broken = kernels.follow(text, _INSTRUCTIONS, made)
         if broken >= 0:
             raise _broken(name, broken)
+        count = made.counts
         found = cls(
-            name, text, values[: count[0]], pairs[: count[1]], runs[: count[2]],
-            items[: count[3]], {}, count[4:],
+            name, text, made.values[: count[0]], made.pairs[: count[1]], made.runs[: count[2]],
+            made.items[: count[3]], {}, count[4:],
         )  # fmt: skip
         number = np.zeros(count[0], dtype=np.int32)
         number[found.pairs[:, 1]] = 1
