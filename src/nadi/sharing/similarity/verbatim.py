@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.kernels.sequences import expand_ranges
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns, lane_numbers
 from nadi.trace.arrays import Floats, Hashes
 
@@ -124,13 +125,13 @@ def _nearest(known: list[Hashes], other: list[Hashes]) -> float:
 def _most_alike(known: list[Hashes], other: list[Hashes]) -> Floats:
     """Return for each set what it has in common with a known set, over both, at most.
 
-    Values that the same known sets have are counted together: of threads that are nearly alike
-    these are few. So each set is looked up once, and not beside each known one.
+    Values that the same known sets have are counted together, and of those that most sets have,
+    the sets without them: of threads that are nearly alike these are few. So each set is looked up
+    once, and not beside each known one.
     """
-    best = np.zeros(len(other))
     sizes = np.array([one.size for one in known], dtype=np.int64)
     if not sizes.sum():
-        return best
+        return np.zeros(len(other))
     value, place = np.unique(np.concatenate(known), return_inverse=True)
     order = np.argsort(place, kind="stable")
     owner = np.repeat(np.arange(sizes.size), sizes)[order]
@@ -138,11 +139,18 @@ def _most_alike(known: list[Hashes], other: list[Hashes]) -> Floats:
     names = np.random.default_rng(0).integers(1 << 63, size=sizes.size)
     named = np.bitwise_xor.reduceat(names[owner], begin[:-1])
     _, first, alike = np.unique(named, return_index=True, return_inverse=True)
+    often = 2 * (begin[first + 1] - begin[first]) > sizes.size
+    rows = [owner[begin[one] : begin[one + 1]] for one in first.tolist()]
+    for one in np.flatnonzero(often).tolist():
+        rows[one] = np.delete(np.arange(sizes.size), rows[one])
+    count = np.array([one.size for one in rows])
+    start, row, sign = np.cumsum(count) - count, np.concatenate(rows), np.where(often, -1, 1)
+    best = np.zeros(len(other))
     for number, own in enumerate(other):
         at = np.minimum(np.searchsorted(value, own), value.size - 1)
         times = np.bincount(alike[at[value[at] == own]], minlength=first.size)
-        common = np.zeros(sizes.size, dtype=np.int64)
-        for one in np.flatnonzero(times).tolist():
-            common[owner[begin[first[one]] : begin[first[one] + 1]]] += times[one]
+        met = np.flatnonzero(times)
+        which, at = expand_ranges(start[met], count[met])
+        common = np.bincount(row[at], (times * sign)[met][which], sizes.size) + times[often].sum()
         best[number] = (common / np.maximum(own.size + sizes - common, 1)).max()
     return best
