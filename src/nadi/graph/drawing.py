@@ -17,8 +17,8 @@ import polars as pl
 from nadi.errors import Parameter, UsageError
 from nadi.files.drawing.drawings import DOT_ESCAPES, FORBIDDEN, draw_dot
 from nadi.files.files import check_target, check_writable, locate, write_beside
+from nadi.graph.edges.job_graph import load_graph
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.graph.load_graph import load_graph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK

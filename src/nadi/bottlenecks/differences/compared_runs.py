@@ -22,12 +22,12 @@ from nadi.analyses.recorded.call_stacks import flame_graph
 from nadi.analyses.recorded.events import events_of
 from nadi.bottlenecks.steps.run import Run
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
+from nadi.graph.edges.job_graph import load_graph
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.load_graph import load_graph
 from nadi.graph.module_times import time_by_module
 from nadi.graph.module_tree import PHASES
 from nadi.graph.operand_shapes import shapes_in, with_other_shapes
-from nadi.graph.operation_groups import group_operations
+from nadi.graph.rank_excess import group_operations
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import MARK, Window, choose_window, find_steps, step_times
 from nadi.kernels.sequences import union_length
