@@ -356,9 +356,9 @@ def test_interruption_is_no_success(tmp_path: Path) -> None:
     code = (
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what starts it may ignore it
-        "import nadi.graph.edges.job_graph\n"
+        "import nadi.graph.load_graph\n"
         "def stop(*a, **k): signal.raise_signal(signal.SIGINT)\n"
-        "nadi.graph.edges.job_graph.load_ranks = stop\n"
+        "nadi.graph.load_graph.load_ranks = stop\n"
         "from nadi.cli import main\n"
         "sys.exit(main(['run', '.']))\n"
     )

@@ -57,13 +57,15 @@ from .loggp.message_jobs import (
     simulate_messages as simulate_messages,
 )
 from .on_system import OnSystem as OnSystem, Prices as Prices, prices_on as prices_on
+from .runs.changes import (
+    parse_simulated_change as parse_simulated_change,
+    with_changes as with_changes,
+)
 from .runs.saved import SavedSimulation as SavedSimulation, read_simulation as read_simulation
 from .runs.simulate import (
     bound_answer as bound_answer,
-    parse_simulated_change as parse_simulated_change,
     simulate as simulate,
     simulate_together as simulate_together,
-    with_changes as with_changes,
 )
 from .runs.simulation_report import write_simulation as write_simulation
 from .runs.timeline import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from nadi.bottlenecks.steps.run import Answers
 from nadi.errors import Parameter, UsageError
-from nadi.graph.edges.job_graph import load_graph
+from nadi.graph.load_graph import load_graph
 from nadi.graph.windows import choose_window, find_steps
 from nadi.units import as_list
 from nadi.whatif.change_syntax import parse_change, parse_values

@@ -22,8 +22,8 @@ from nadi.analyses.recorded.call_stacks import flame_graph
 from nadi.analyses.recorded.events import events_of
 from nadi.bottlenecks.steps.run import Run
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
-from nadi.graph.edges.job_graph import load_graph
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.load_graph import load_graph
 from nadi.graph.module_times import time_by_module
 from nadi.graph.module_tree import PHASES
 from nadi.graph.operand_shapes import shapes_in, with_other_shapes

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from nadi.bottlenecks.steps.run import Prediction, Run
 from nadi.errors import Parameter, UsageError, checked
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
-from nadi.graph.edges.job_graph import load_graph
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.load_graph import load_graph
 from nadi.graph.replay import replay_graph
 from nadi.graph.stragglers import find_stragglers
 from nadi.graph.time_parts import communication_by_rank

@@ -32,8 +32,8 @@ from nadi.bottlenecks.waiting.timelines import SegmentKind, Segments, Timelines,
 from nadi.bottlenecks.waiting.waiting_kernels import WaitColumns, redistribute
 from nadi.errors import InputError, UsageError, checked
 from nadi.files.switches import SwitchEvents, is_switches, read_switches
-from nadi.graph.edges.job_graph import load_graph
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.load_graph import load_graph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import WHOLE, Window, choose_window, find_steps
 from nadi.kernels.sequences import union_of

@@ -3,22 +3,14 @@
 Edges within one rank: launches, streams, events, waiting calls, hand-overs.
 
 A trainer that waits for the worker processes of a DataLoader waits until a batch is there.
-
-The event graph of recorded files.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import NamedTuple, Unpack
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-import polars as pl
 
-from nadi.errors import InputError, NadiError, check_kind, checked
-from nadi.files.files import free_memory
-from nadi.files.memory_snapshot import NO_OPERATIONS
+from nadi.errors import NadiError, check_kind, checked
 from nadi.forks import refuse_in_fork
-from nadi.graph.contention import keep_kernels, kernels_of
 from nadi.graph.edges.collective_edges import meet
 from nadi.graph.edges.rank_vertices import (
     RankOps,
@@ -38,7 +30,6 @@ from nadi.graph.overheads import (
     TraceDeps,
     overheads_of,
 )
-from nadi.recordings.job_of_files import Reading, load_ranks, why_empty
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK
@@ -377,56 +368,3 @@ def _operations(ranks: Sequence[RankOps]) -> tuple[Ints, Ints, Ints]:
 def _one(parts: Sequence[Ints]) -> Ints:
     """Concatenate arrays; a single array is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])
-
-
-_Progress = Callable[[str], None]
-
-
-class _RankFacts(NamedTuple):
-    """What a job's graph needs of a rank beside its tables."""
-
-    part: RankPart
-    kernels: pl.DataFrame  # most comes from its arguments
-
-
-def _facts_of(trace: Trace) -> _RankFacts:
-    return _RankFacts(rank_part(trace), kernels_of(trace))
-
-
-def load_graph(
-    paths: Sequence[Path | str],
-    progress: _Progress,
-    *,
-    tensors: bool = False,
-    **reading: Unpack[Reading],
-) -> EventGraph:
-    """Load a job and build its event graph; ``reading`` as in :func:`load_job`.
-
-    What a rank alone determines of it is worked out where the rank is linked.
-
-    - Raises InputError if a file cannot be read, files are not from one job, or no operation has a
-      timestamp.
-    """
-    job, facts = load_ranks(*paths, work=_facts_of, tensors=tensors, progress=progress, **reading)
-    if all((trace.issues["code"] == NO_OPERATIONS).any() for trace in job.traces):
-        raise InputError(
-            ", ".join(map(str, paths)),
-            "a memory snapshot has no operators and no device work that could be replayed",
-            "nadi analyze memory-holders, memory and memory-segments show what it holds",
-        )  # fmt: skip
-    progress("building the event graph")
-    if facts:
-        keep_kernels(job, [one.kernels for one in facts])
-        parts = [one.part for one in reversed(facts)]
-        facts.clear()
-        graph = graph_of_parts(job, (parts.pop() for _ in job.traces))
-    else:
-        graph = build_graph(job)
-    free_memory()  # the columns of threads that it was made of
-    if graph.num_ops == 0:
-        reasons = dict.fromkeys(why for why in map(why_empty, job.traces) if ":" in why)
-        raise InputError(
-            ", ".join(map(str, paths)), "; ".join(["no operation has a timestamp", *reasons]),
-            "record a device trace with torch.profiler while the program runs",
-        )  # fmt: skip
-    return graph

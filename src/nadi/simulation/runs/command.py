@@ -207,7 +207,7 @@ def command(
 def _parsed(texts: Sequence[str]) -> list[Change | MemoryChange]:
     if not texts:
         return []
-    from nadi.simulation.runs.simulate import parse_simulated_change
+    from nadi.simulation.runs.changes import parse_simulated_change
 
     return [parse_simulated_change(text) for text in texts]
 
@@ -219,7 +219,7 @@ def _simulated(
     """Return the simulation, and what changes would do if there are any."""
     if not changes:
         return simulated(machine_for), None
-    from nadi.simulation.runs.simulate import with_changes
+    from nadi.simulation.runs.changes import with_changes
 
     return with_changes(simulated, machine_for, changes)
 
