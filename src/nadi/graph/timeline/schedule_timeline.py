@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.files.files import check_target, check_writable, is_local, locate
+from nadi.files.files import check_target, locate
 from nadi.files.timeline.timeline_values import (
     CRITICAL,
     PATH_CATEGORY,
@@ -133,8 +133,6 @@ def check_timeline(path: Path | str, source: Path | str, *, overwrite: bool) -> 
     place = locate(path)
     writer_of_suffix(place)
     check_target(place, [locate(source)], overwrite=overwrite)
-    if is_local(place):
-        check_writable(place)
 
 
 # --- what is drawn
@@ -427,7 +425,6 @@ def draw_schedule(
     place = locate(target)
     writer_of_suffix(place)
     check_target(place, [locate(source)], overwrite=overwrite)
-    check_writable(target)
     log = IssueLog()
     found = read_schedule(source, rate, log)
     write_file(place, _timeline(found, source.name), log)
