@@ -45,11 +45,10 @@ from nadi.results.text import name_cell
 from nadi.trace.categories import OTHER_KERNELS
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
-from nadi.whatif.changes import NoGaps, Scale
+from nadi.whatif.changes import NoGaps, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import LEAST_GAIN, TriedChange
 from nadi.whatif.selection import Selection
-from nadi.whatif.wait_changes import ScaleWait
 from nadi.whatif.what_if_results import what_if
 
 _MOST = 30  # names of operations and of collectives
