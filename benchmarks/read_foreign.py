@@ -160,16 +160,21 @@ def write_rocprof(path: Path) -> int:
 
 
 def write_snapshot(path: Path) -> int:
-    """Repeat the history of a memory snapshot."""
+    """Repeat the history of a memory snapshot; each copy has lists of frames of its own."""
     (given,) = (_FIELD / "memory").glob("*.pickle")
     made = _Plain(io.BytesIO(given.read_bytes())).load()
     count = 0
     for device, entries in enumerate(made["device_traces"]):
         copies = -(-_WANTED // max(len(entries), 1)) if entries else 0
-        made["device_traces"][device] = [
-            {**one, "time_us": one["time_us"] + copy * 10**7}
-            for copy in range(copies) for one in entries
-        ]  # fmt: skip
+        repeated = made["device_traces"][device] = []
+        for copy in range(copies):
+            # as PyTorch writes them: an allocation and its release share a list
+            lists = {id(one.get("frames")): [*one.get("frames", ())] for one in entries}
+            repeated += [
+                {**one, "time_us": one["time_us"] + copy * 10**7,
+                 "frames": lists[id(one.get("frames"))]}
+                for one in entries
+            ]  # fmt: skip
         count += copies * len(entries)
     path.write_bytes(pickle.dumps(made, 4))
     return count

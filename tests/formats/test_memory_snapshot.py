@@ -11,6 +11,8 @@ import pytest
 
 import nadi
 from nadi.analyses import analyze, memory_holders, memory_peaks, memory_segments, memory_timeline
+from nadi.files.files import read_file
+from nadi.files.memory_snapshot import decode
 from tests.formats.foreign_files import memory_snapshot
 
 
@@ -82,6 +84,47 @@ def test_what_is_released_twice_is_released_with_its_own_size(tmp_path: Path) ->
     series = memory_timeline(_read(tmp_path, value))
     assert series["change_bytes"].to_list()[-2:] == [-65, -66]
     assert series["allocated_bytes"].to_list()[-1] == 2700
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "what"),
+    [("size", "12", "an integer"), ("addr", -1, "an integer from 0"), ("time_us", 2**60, "an int"),
+     ("size", 2**70, "an integer"), ("action", 7, "a text"), ("frames", "x", "a list"),
+     ("frames", [3], "a dictionary")],
+)  # fmt: skip
+def test_values_of_another_kind_are_refused_with_their_place(
+    tmp_path: Path, key: str, wrong: Any, what: str
+) -> None:
+    value = memory_snapshot()
+    value["device_traces"][0][2][key] = wrong
+    with pytest.raises(nadi.errors.FormatError, match=f"byte .*expected {what}"):
+        _read(tmp_path, value)
+
+
+@pytest.mark.parametrize("value", [[], {}, {"segments": {}}, {"segments": [], "device_traces": 3},
+                                   {"segments": [{"blocks": []}]}])  # fmt: skip
+def test_pickles_of_anything_else_are_refused(tmp_path: Path, value: Any) -> None:
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps(value, 4))
+    with pytest.raises(nadi.errors.FormatError):
+        decode(read_file(path))
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_snapshot_means_the_same_in_each_protocol(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps(memory_snapshot(), protocol))
+    assert memory_timeline(nadi.read(path)).equals(
+        memory_timeline(_read(tmp_path, memory_snapshot()))
+    )
+
+
+def test_a_pickle_with_more_values_than_numbers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nadi.files.plain_pickles._MOST_INSTRUCTIONS", 100)
+    with pytest.raises(nadi.errors.FormatError, match="over 100 instructions"):
+        _read(tmp_path, memory_snapshot())
 
 
 def test_nothing_is_called(tmp_path: Path) -> None:

@@ -6,16 +6,19 @@ import json
 import os
 import pickle
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nadi
 from nadi.bottlenecks import Hang, find_hang
-from nadi.files.plain_pickles import read_plain
+from nadi.files import pickle_kernels as kernels
+from nadi.files.plain_pickles import PickledValues, read_plain
 from tests.formats.flight_records import Job
 
 WORLD = {"0": range(8), "tp0": range(4), "tp1": range(4, 8)}
@@ -212,12 +215,40 @@ class _Evil:
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("value", [_Evil(), {"entries": [_Evil()]}, print, {1, 2}, 1j, {2**72: 1}])
 def test_a_pickle_of_anything_but_plain_values_is_refused(value: Any, protocol: int) -> None:
+    content = pickle.dumps(value, protocol)
     with pytest.raises(nadi.errors.FormatError, match="only plain values are read"):
-        read_plain(pickle.dumps(value, protocol), "dump")
+        read_plain(content, "dump")
+    with pytest.raises(nadi.errors.FormatError, match="only plain values are read"):
+        PickledValues.read(_bytes(content), "dump")
+
+
+def _bytes(content: bytes) -> np.ndarray:
+    return np.frombuffer(content, dtype=np.uint8)
+
+
+def _rebuilt(values: PickledValues, one: int) -> Any:
+    """Make the value of Python again, from columns; numbers and bytes by where they stand."""
+    kind, at, number = values.values[one].tolist()
+    if kind == kernels.DICTIONARY:
+        names = {code: key for key, code in values.keys.items()}
+        found = [row for row in values.pairs.tolist() if row[0] == one]
+        return {names[key]: _rebuilt(values, value) for _, key, value in found}
+    if kind in (kernels.LIST, kernels.TUPLE):
+        _, inside = values.inside(np.array([one]))
+        made = [_rebuilt(values, value) for value in inside.tolist()]
+        return made if kind == kernels.LIST else tuple(made)
+    if kind == kernels.REAL:
+        return struct.unpack(">d", values.text[at : at + 8].tobytes())[0]
+    if kind in (kernels.TEXT, kernels.OTHER):
+        content = values.text[at : at + number].tobytes()
+        return content.decode() if kind == kernels.TEXT else content
+    simple = {kernels.NONE: None, kernels.TRUE: True, kernels.FALSE: False}
+    return simple.get(kind, number)
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_plain_pickles_are_read_as_python_reads_them(protocol: int) -> None:
+    value: dict[str, Any]
     value = {"a": [1, -1, 2**40, -(2**70), 1.5, None, True, False, "é" * 300],
              "b": [b"x" * 300] * (protocol > 2),
              "t": ((), (1,), (1, 2), (1, 2, 3), tuple(range(9))), "e": [{}, []],
@@ -225,9 +256,15 @@ def test_plain_pickles_are_read_as_python_reads_them(protocol: int) -> None:
     value["again"] = value["a"]
     content = pickle.dumps(value, protocol)
     assert read_plain(content, "dump") == value
+    values = PickledValues.read(_bytes(content), "dump")
+    # what has more than 64 bits is out of every range in columns
+    value["a"][3] = -(2**63)
+    assert _rebuilt(values, int(values.whole[0])) == value
     for end in range(0, len(content) - 1, 97):
         with pytest.raises(nadi.errors.FormatError):
             read_plain(content[:end], "dump")
+        with pytest.raises(nadi.errors.FormatError):
+            PickledValues.read(_bytes(content[:end]), "dump")
 
 
 @pytest.mark.parametrize(
@@ -251,6 +288,8 @@ def test_plain_pickles_are_read_as_python_reads_them(protocol: int) -> None:
 def test_hostile_pickles_are_refused_at_once(body: bytes, what: str) -> None:
     with pytest.raises(nadi.errors.FormatError, match=what):
         read_plain(b"\x80\4" + body, "dump")
+    with pytest.raises(nadi.errors.FormatError, match=what):
+        PickledValues.read(_bytes(b"\x80\4" + body), "dump")
 
 
 def test_two_dumps_of_a_rank_and_files_that_are_none(tmp_path: Path) -> None:

@@ -9,16 +9,15 @@ answers for both. Only plain values are read from the pickle.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
-from operator import attrgetter
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from nadi.errors import FormatError
-from nadi.files.files import RawFile, garbage_collection_paused
+from nadi.files.files import RawFile
 from nadi.files.json_file import Texts
 from nadi.files.kineto.foreign_events import (
     EventArguments,
@@ -27,7 +26,8 @@ from nadi.files.kineto.foreign_events import (
     kineto_content,
 )
 from nadi.files.kineto.kineto_trace import decode_events
-from nadi.files.plain_pickles import is_pickle, read_plain
+from nadi.files.plain_pickles import PickledValues, is_pickle
+from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
@@ -54,56 +54,57 @@ _MEMBERS = (
     '"Total Allocated":', '"Total Reserved":', '"Device Type":1,"Device Id":', '"Addr":',
     '"Bytes":',
 )  # fmt: skip
-_AT_ONCE = 1 << 13  # events: what is needed meanwhile grows with them
+_AT_ONCE = 1 << 15  # events: what is needed meanwhile grows with them
 
-_Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-_Time = Annotated[int, msgspec.Meta(ge=0, lt=2**52)]  # us, which are ns of 63 bits
-_Device = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
-
-
-class _Frame(msgspec.Struct, gc=False):
-    name: str = ""
-    filename: str = ""
-    line: int = 0
+_MOST_BYTES, _LATEST, _LAST_DEVICE = 2**62 - 1, 2**52 - 1, 2**31 - 1  # us, which are ns of 63 bits
+_INTEGERS = -(2**63), 2**63 - 1
 
 
-class _Block(msgspec.Struct, gc=False):
-    size: _Whole
-    state: str
-    address: _Whole = 0
-    requested_size: _Whole = 0
-    stack: int = 0
+class _Segments(NamedTuple):
+    """Segments of all devices; int64, shape (segments,)."""
+
+    device: Ints
+    stream: Ints
+    reserved: Ints  # bytes
+    kind: list[str]
+    is_expandable: Bools
 
 
-class _Segment(msgspec.Struct):
-    total_size: _Whole
-    blocks: list[_Block]
-    device: _Device = 0
-    address: _Whole = 0
-    stream: int = 0
-    segment_type: str = ""
-    is_expandable: bool = False
+class _Blocks(NamedTuple):
+    """Blocks of all segments; int64, shape (blocks,)."""
+
+    segment: Ints  # ascending
+    address: Ints
+    size: Ints  # bytes
+    requested: Ints  # bytes; the size where it is not known
+    is_used: Bools
+    stack: Ints
 
 
-class _Entry(msgspec.Struct, gc=False):
-    action: str
-    addr: _Whole = 0
-    size: _Whole = 0
-    stream: int = 0
-    time_us: _Time = 0
-    stack: int = 0
+class _Entries(NamedTuple):
+    """The history of all devices; int64, shape (entries,)."""
+
+    device: Ints  # ascending
+    kind: Ints  # of the action, a value of _ACTIONS
+    address: Ints
+    size: Ints
+    time: Ints  # us since 1970
+    stack: Ints
+    is_full: Bools  # whether it says that the device had no room
+
+    def of(self, device: int) -> _Entries:
+        """Return those of a device."""
+        low, high = np.searchsorted(self.device, (device, device + 1))
+        return _Entries(*(column[low:high] for column in self))  # type: ignore[arg-type]
 
 
-class _Annotation(msgspec.Struct):
-    stage: str
-    name: str = ""
-    time_us: _Time = 0
-
-
-class _Snapshot(msgspec.Struct):
-    segments: list[_Segment]
-    device_traces: list[list[_Entry]] = []
-    external_annotations: list[_Annotation] = []
+class _Snapshot(NamedTuple):
+    segments: _Segments
+    blocks: _Blocks
+    entries: _Entries
+    stacks: list[_Stack]
+    num_devices: int
+    annotations: Sequence[tuple[str, str, int]]  # stage, name, time in us
 
 
 def looks_like(head: bytes) -> bool:
@@ -128,55 +129,110 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
 
     - Raises FormatError as :func:`decode`.
     """
-    try:
-        with garbage_collection_paused():
-            made = read_plain(raw.content.tobytes(), raw.name)
-            stacks = _numbered_stacks(made)
-            snapshot = msgspec.convert(made, _Snapshot, strict=False)
-            del made
-    except (msgspec.ValidationError, RecursionError) as error:
-        what = str(error)[:200]
-        raise FormatError(
-            raw.name, what if what.isprintable() else "no memory snapshot", "write it again"
-        ) from None
-    log = IssueLog()
-    traces = snapshot.device_traces
-    traces += [[] for _ in range(_num_devices(snapshot) - len(traces))]
-    sizes: list[Iterable[int]] = [map(attrgetter("size"), one) for one in traces]
-    sizes += [map(attrgetter("size"), one.blocks) for one in snapshot.segments]
-    if sum(map(sum, sizes)) + sum(one.total_size for one in snapshot.segments) >= 2**62:
+    snapshot = _read(PickledValues.read(raw.content, raw.name))
+    sizes = (snapshot.entries.size, snapshot.blocks.size, snapshot.segments.reserved)
+    if sum(float(one.sum(dtype=np.float64)) for one in sizes) >= 2**62:
         raise FormatError(raw.name, "sizes add up to more than a device can have", "write it again")
-    found = [_changes(snapshot, device, entries, stacks, log)
-             for device, entries in enumerate(traces)]  # fmt: skip
+    log = IssueLog()
+    found = [_changes(snapshot, device, log) for device in range(snapshot.num_devices)]
     log.add(
         NO_OPERATIONS, "info", 1,
         "the snapshot has no operators and no device work", "torch.profiler records them",
     )  # fmt: skip
+    stacks = snapshot.stacks
     of_stacks = (one.members(number) for number, one in enumerate((*stacks, _BEFORE)))
     texts = [*_MEMBERS, *chain.from_iterable(of_stacks)]
-    parts = [_ranges(found, snapshot.external_annotations)]
+    parts = [_ranges(found, snapshot.annotations)]
     parts += [part for device, one in enumerate(found) for part in _written(device, one, texts)]
-    more = {SEGMENTS: [*map(_summary, snapshot.segments)], _STACKS: [one.calls for one in stacks]}
+    more = {SEGMENTS: _summaries(snapshot), _STACKS: [one.calls for one in stacks]}
     return kineto_content(parts, raw, more=more), log
 
 
-def _num_devices(snapshot: _Snapshot) -> int:
-    known = {one.device for one in snapshot.segments}
-    return min(max(known, default=-1) + 1, len(known) + len(snapshot.device_traces))
+def _read(values: PickledValues) -> _Snapshot:
+    segments, traces, noted = values.fields(
+        values.whole, "segments", "device_traces", "external_annotations"
+    )
+    if segments[0] < 0:
+        raise FormatError(values.name, "no memory snapshot", "write it again")
+    _, segment = values.inside(segments)
+    _, trace = values.inside(traces)
+    device, stream, reserved, kind, expands, blocks = values.fields(
+        segment, "device", "stream", "total_size", "segment_type", "is_expandable", "blocks"
+    )
+    of_segments = _Segments(
+        values.integers(device, -1, _LAST_DEVICE, 0), values.integers(stream, *_INTEGERS, 0),
+        values.integers(reserved, 0, _MOST_BYTES), _words(values, kind), values.are_true(expands),
+    )  # fmt: skip
+    first_block, block = values.inside(blocks)
+    first_entry, entry = values.inside(trace)
+    *of_block, of_blocks = values.fields(
+        block, "address", "size", "requested_size", "state", "frames"
+    )
+    action, *of_entry, of_entries = values.fields(
+        entry, "action", "addr", "size", "time_us", "frames"
+    )
+    number_of, stacks = _numbered_stacks(values, np.concatenate([of_entries, of_blocks]))
+    address, size, requested = (
+        values.integers(one, 0, _MOST_BYTES, otherwise)
+        for one, otherwise in zip(of_block, (0, None, 0), strict=False)
+    )
+    is_used = values.texts(of_block[3]).numbers(lambda text: text != "inactive") == 1
+    kinds = values.texts(action)
+    entries = _Entries(
+        _owners(first_entry), kinds.numbers(lambda text: _ACTIONS.get(text, _NOTED)),
+        values.integers(of_entry[0], 0, _MOST_BYTES, 0),
+        values.integers(of_entry[1], 0, _MOST_BYTES, 0),
+        values.integers(of_entry[2], 0, _LATEST, 0), number_of[of_entries],
+        kinds.numbers(lambda text: text == "oom") == 1,
+    )  # fmt: skip
+    known = set(of_segments.device.tolist())
+    num_devices = min(max(known, default=-1) + 1, len(known) + trace.size)
+    return _Snapshot(
+        of_segments,
+        _Blocks(_owners(first_block), address, size, np.where(requested, requested, size), is_used,
+                number_of[of_blocks]),
+        entries, stacks, max(num_devices, trace.size), _annotations(values, noted),
+    )  # fmt: skip
 
 
-def _summary(segment: _Segment) -> dict[str, Any]:
-    """Return what matters of a segment; of its free blocks how many there are, and the largest."""
-    used = [one for one in segment.blocks if one.state != "inactive"]
-    free = [one.size for one in segment.blocks if one.state == "inactive"]
-    return {
-        "device": segment.device, "stream": segment.stream, "kind": segment.segment_type,
-        "expandable": segment.is_expandable, "reserved_bytes": segment.total_size,
-        "blocks": len(used), "used_bytes": sum(one.size for one in used),
-        "requested_bytes": sum(one.requested_size or one.size for one in used),
-        "free_blocks": len(free), "free_bytes": sum(free),
-        "largest_free_bytes": max(free, default=0),
+def _owners(first: Ints) -> Ints:
+    return np.repeat(np.arange(first.size - 1), np.diff(first))
+
+
+def _words(values: PickledValues, chosen: Ints) -> list[str]:
+    found = values.texts(chosen)
+    return [(*found.unique, "")[code] for code in found.codes.tolist()]
+
+
+def _annotations(values: PickledValues, noted: Ints) -> Sequence[tuple[str, str, int]]:
+    _, one = values.inside(noted)
+    stage, name, time = values.fields(one, "stage", "name", "time_us")
+    times = values.integers(time, 0, _LATEST, 0).tolist()
+    return [*zip(_words(values, stage), _words(values, name), times, strict=True)]
+
+
+def _summaries(snapshot: _Snapshot) -> list[dict[str, Any]]:
+    """Return what matters of segments; of free blocks how many there are, and the largest."""
+    segments, blocks = snapshot.segments, snapshot.blocks
+    count = segments.device.size
+
+    def sums(values: Ints, chosen: Bools) -> list[int]:
+        found = np.zeros(count, dtype=np.int64)
+        np.add.at(found, blocks.segment[chosen], values[chosen])
+        return found.tolist()
+
+    used, free, one = blocks.is_used, ~blocks.is_used, np.ones_like(blocks.size)
+    largest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(largest, blocks.segment[free], blocks.size[free])
+    columns = {
+        "device": segments.device.tolist(), "stream": segments.stream.tolist(),
+        "kind": segments.kind, "expandable": segments.is_expandable.tolist(),
+        "reserved_bytes": segments.reserved.tolist(), "blocks": sums(one, used),
+        "used_bytes": sums(blocks.size, used), "requested_bytes": sums(blocks.requested, used),
+        "free_blocks": sums(one, free), "free_bytes": sums(blocks.size, free),
+        "largest_free_bytes": largest.tolist(),
     }  # fmt: skip
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 class _Changes(NamedTuple):
@@ -189,54 +245,46 @@ class _Changes(NamedTuple):
     text: Ints  # of what the place is, and of the stack where memory was allocated
 
 
-def _changes(
-    snapshot: _Snapshot, device: int, entries: Sequence[_Entry], stacks: Sequence[_Stack],
-    log: IssueLog,
-) -> _Changes:  # fmt: skip
+def _changes(snapshot: _Snapshot, device: int, log: IssueLog) -> _Changes:
     """Return the allocations and releases of a device.
 
     The history is a ring: what it no longer has was allocated before its oldest entry.
     """
-    kind = _column(map(_ACTIONS.get, map(attrgetter("action"), entries), repeat(_NOTED)))
-    size, address, time, stack = (
-        _column(map(attrgetter(name), entries)) for name in ("size", "addr", "time_us", "stack")
-    )
-    segments = [one for one in snapshot.segments if one.device == device]
+    entries, before_all = snapshot.entries.of(device), len(snapshot.stacks)
+    _, kind, address, size, time, stack, _ = entries
+    of_device = snapshot.segments.device == device
     grown = np.cumsum(np.where(np.abs(kind) == 1, kind * size, 0))
-    at_first = sum(one.total_size for one in segments) - int(grown[-1:].sum())
+    at_first = int(snapshot.segments.reserved[of_device].sum()) - int(grown[-1:].sum())
     rows = np.flatnonzero((kind == _ALLOCATES) | (kind == _RELEASES))
     allocates, size = kind[rows] == _ALLOCATES, size[rows]
     before, is_live = _allocation_before(address[rows], allocates)
-    stack = np.where(allocates, stack[rows], len(stacks))
+    stack = np.where(allocates, stack[rows], before_all)
     stack = np.where(before >= 0, stack[before], stack)
     released = np.where(before >= 0, size[before], size)
     change = np.where(allocates, size, -released)
     # what was there before: what is released without having been allocated, and other blocks
     odd = ~allocates & (before < 0)
-    blocks = [one for segment in segments for one in segment.blocks if one.state != "inactive"]
-    allocated = set(address[rows[is_live]].tolist())
-    left = [one for one in blocks if one.address not in allocated]
-    first = np.concatenate([size[odd], _column(one.requested_size or one.size for one in left)])
-    place = _column(one.stack or len(stacks) for one in left)
-    for row in np.flatnonzero(kind == _NOTED).tolist():
-        _note(entries[row], stacks, log)
+    blocks = snapshot.blocks
+    left = np.flatnonzero(
+        blocks.is_used & of_device[blocks.segment]
+        & ~np.isin(blocks.address, address[rows[is_live]])
+    )  # fmt: skip
+    first = np.concatenate([size[odd], blocks.requested[left]])
+    place = np.where(blocks.stack[left] > 0, blocks.stack[left], before_all)
+    _note(entries, snapshot.stacks, log)
     log.add(
-        "memory.no-history", "warning", int(not entries),
+        "memory.no-history", "warning", int(not kind.size),
         f"device {device} has no history: times are unknown",
         "call torch.cuda.memory._record_memory_history() when the program begins",
     )  # fmt: skip
-    stack = np.concatenate([np.full(size[odd].size, len(stacks)), place, stack])
+    stack = np.concatenate([np.full(size[odd].size, before_all), place, stack])
     change = np.concatenate([first, change])
     return _Changes(
-        np.concatenate([np.full(first.size, time[0] if entries else 0), time[rows]]), change,
+        np.concatenate([np.full(first.size, time[:1].sum()), time[rows]]), change,
         np.concatenate([np.full(first.size, at_first), at_first + grown[rows]]),
-        np.concatenate([address[rows[odd]], _column(one.address for one in left), address[rows]]),
+        np.concatenate([address[rows[odd]], blocks.address[left], address[rows]]),
         len(_MEMBERS) + 2 * stack + (change > 0),
     )  # fmt: skip
-
-
-def _column(values: Iterable[int | None]) -> Ints:
-    return np.fromiter(values, dtype=np.int64)
 
 
 def _allocation_before(address: Ints, allocates: Bools) -> tuple[Ints, Bools]:
@@ -283,16 +331,32 @@ def _same(word: str, count: int) -> Texts:
     return Texts(np.zeros(count, dtype=np.int32), (word,))
 
 
-def _note(one: _Entry, stacks: Sequence[_Stack], log: IssueLog) -> None:
-    if one.action == "oom":
+def _note(entries: _Entries, stacks: Sequence[_Stack], log: IssueLog) -> None:
+    for row in np.flatnonzero(entries.is_full).tolist():
         log.add(
             "memory.out-of-memory", "warning", 1,
-            f"the device had no room for {one.size:,} bytes, at {stacks[one.stack].place}",
+            f"the device had no room for {entries.size[row]:,} bytes, "
+            f"at {stacks[entries.stack[row]].place}",
             "nadi analyze memory-holders shows what held it",
         )  # fmt: skip
-    else:
-        log.add("memory.unknown", "warning", 1, "entries of the history are of an unknown kind",
-                "they are left out")  # fmt: skip
+    log.add(
+        "memory.unknown", "warning", int(((entries.kind == _NOTED) & ~entries.is_full).sum()),
+        "entries of the history are of an unknown kind", "they are left out",
+    )  # fmt: skip
+
+
+class _Frame(NamedTuple):
+    name: str
+    line: str  # of a program in Python, as a stack has it
+    short: str  # the same, as the place of an allocation
+    is_own: bool  # whether it is Python's, but not PyTorch's
+
+
+def _frame(name: str, file: str, line: int) -> _Frame:
+    if not file.endswith(".py"):
+        return _Frame(name, "", "", is_own=False)
+    short = f"{'/'.join(file.split('/')[-2:])}:{line} {name}"
+    return _Frame(name, f"{file}:{line} {name}", short, "/torch/" not in file)
 
 
 class _Stack(NamedTuple):
@@ -307,44 +371,39 @@ class _Stack(NamedTuple):
         return place, f"{place},{json_key('Stack')}{number}" if self.calls else place
 
 
-_NO_FRAMES: list[Any] = []
 _BEFORE = _Stack("(before the history)")  # allocated before its oldest entry
 
 
-def _numbered_stacks(made: Any) -> list[_Stack]:
-    """Return the different stacks of a snapshot, the empty one first; entries get their numbers.
+def _numbered_stacks(values: PickledValues, lists: Ints) -> tuple[Ints, list[_Stack]]:
+    """Return the different stacks of a snapshot, the empty one first.
 
-    The history has few stacks, whose frames are few objects: each is converted once.
-
-    - Raises msgspec.ValidationError if a stack is no list of frames.
+    - ``lists``: int64, shape (uses,): the lists of frames; the same ones are used again and again.
+    - Returns number_of: int64, shape (values + 1,): the number of a list's stack, also of -1.
+    - and stacks: Each with its place. O(values).
+    - Raises FormatError if one is no list of frames.
     """
-    stacks = [_Stack(*_place(()))]
-    number_of_list: dict[int, int] = {id(_NO_FRAMES): 0}
-    number_of_frames: dict[tuple[int, ...], int] = {(): 0}
-    for entry in _with_stacks(made):
-        frames = entry.get("frames", _NO_FRAMES)
-        number = number_of_list.get(id(frames))
-        if number is None:
-            of_frames = tuple(map(id, frames)) if isinstance(frames, list) else (id(frames),)
-            number = number_of_frames.setdefault(of_frames, len(stacks))
-            if number == len(stacks):
-                converted = msgspec.convert(frames, list[_Frame], strict=False)
-                stacks.append(_Stack(*_place(converted)))
-            number_of_list[id(frames)] = number
-        entry["stack"] = number
-    return stacks
+    used = _distinct(lists)
+    first, frame = values.inside(used)
+    # a stack is one because its frames are the same objects
+    at, size = first[:-1] * frame.itemsize, np.diff(first) * frame.itemsize
+    codes, rows = intern_spans(frame.view(np.uint8), at, size)
+    different = [frame[first[row] : first[row + 1]] for row in rows.tolist()]
+    known = np.unique(np.concatenate([*different, frame[:0]])).astype(np.int64)
+    name, file, line = values.fields(known, "name", "filename", "line")
+    lines = values.integers(line, *_INTEGERS, 0).tolist()
+    frames = [*map(_frame, _words(values, name), _words(values, file), lines)]
+    stacks = [_Stack(*_place([frames[k] for k in np.searchsorted(known, one).tolist()]))
+              for one in different]  # fmt: skip
+    number_of = np.zeros(len(values.values) + 1, dtype=np.int64)
+    number_of[used] = np.where(size > 0, codes + 1, 0)
+    return number_of, [_Stack(*_place(())), *stacks]
 
 
-def _with_stacks(made: Any) -> Iterator[dict[str, Any]]:
-    """Return what has stacks in a snapshot that may be anything: entries and blocks."""
-    whole = made if isinstance(made, dict) else {}
-    segments = [one for one in _listed(whole.get("segments")) if isinstance(one, dict)]
-    for entries in (*_listed(whole.get("device_traces")), *(one.get("blocks") for one in segments)):
-        yield from (one for one in _listed(entries) if isinstance(one, dict))
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _distinct(chosen: Ints) -> Ints:
+    """Return the different values, ascending, without -1."""
+    is_used = np.zeros(int(chosen.max(initial=-1)) + 2, dtype=np.bool_)
+    is_used[chosen] = True
+    return np.flatnonzero(is_used[:-1])
 
 
 def _place(frames: Sequence[_Frame]) -> tuple[str, list[str]]:
@@ -353,12 +412,10 @@ def _place(frames: Sequence[_Frame]) -> tuple[str, list[str]]:
     Of the innermost line of Python that is not PyTorch's; without Python, as in the backward pass,
     the node of autograd, else the operator.
     """
-    of_python = [one for one in frames if one.filename.endswith(".py")]
-    stack = [f"{one.filename}:{one.line} {one.name}" for one in of_python[:_MOST_FRAMES]]
-    own = [one for one in of_python if "/torch/" not in one.filename]
-    if own or of_python:
-        one = (own or of_python)[0]
-        return f"{'/'.join(one.filename.split('/')[-2:])}:{one.line} {one.name}", stack
+    of_python = [one for one in frames if one.line]
+    stack = [one.line for one in of_python[:_MOST_FRAMES]]
+    if of_python:
+        return next((one for one in of_python if one.is_own), of_python[0]).short, stack
     for kind, prefix in ((_NODE, ""), (_OPERATOR, "aten::")):
         found = next(filter(None, (kind.match(one.name) for one in frames)), None)
         if found is not None:
@@ -366,18 +423,20 @@ def _place(frames: Sequence[_Frame]) -> tuple[str, list[str]]:
     return (frames[-1].name if frames else "(no stack)"), stack
 
 
-def _ranges(found: Sequence[_Changes], annotations: Sequence[_Annotation]) -> ForeignEvents:
+def _ranges(
+    found: Sequence[_Changes], annotations: Sequence[tuple[str, str, int]]
+) -> ForeignEvents:
     """Return the history as a whole, and the annotations of the program that have both ends."""
     times = np.concatenate([one.time for one in found]) if found else np.zeros(0, dtype=np.int64)
     first = int(times.min()) if times.size else 0
     ranges = [("memory history", first, int(times.max(initial=first)) - first)]
     begun: dict[str, list[int]] = {}
-    for one in annotations:
-        if one.stage == "START":
-            begun.setdefault(one.name, []).append(one.time_us)
-        elif one.stage == "END" and begun.get(one.name):
-            start = begun[one.name].pop()
-            ranges.append((one.name, start, max(one.time_us - start, 0)))
+    for stage, name, time in annotations:
+        if stage == "START":
+            begun.setdefault(name, []).append(time)
+        elif stage == "END" and begun.get(name):
+            start = begun[name].pop()
+            ranges.append((name, start, max(time - start, 0)))
     names, starts, durations = zip(*ranges, strict=True)
     none = np.zeros(len(ranges), dtype=np.int64)
     return ForeignEvents(
