@@ -430,9 +430,11 @@ def _once(leads: Leading) -> list[str]:
 def _in_gaps(verdict: Verdict) -> str:
     """Say that a thread does most in long gaps, which nothing names."""
     unnamed = f", and {_share(verdict.unnamed_ns, verdict)} in long gaps between operations"
+    leads = verdict.leading
+    before = _led(leads) if leads.name else f"the end of a step ({format_ns(leads.time_ns)})"
     return (
         f"{unnamed if 20 * verdict.unnamed_ns >= verdict.length_ns else ''}; most before "
-        f"{_led(verdict.leading)}, in Python or a wait that the recording does not name"
+        f"{before}, in Python or a wait that the recording does not name"
         f"{_meanwhile(verdict)}"
     )
 
