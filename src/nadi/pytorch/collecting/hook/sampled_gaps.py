@@ -295,11 +295,13 @@ def _names(step: Step) -> tuple[str, ...]:
 
 def _steps(spans: Iterable[Span]) -> list[Step]:
     ordered = sorted(spans, key=lambda one: (one.begin, -one.end))
+    begins = [one.begin for one in ordered]
     steps = [Step(one, []) for one in ordered if one.name.startswith(_MARKS[0])]
     for step in steps:
         until = step.mark.begin
-        for one in ordered:
-            is_inside = until <= one.begin < step.mark.end and one.thread == step.mark.thread
+        first, after = (bisect.bisect_left(begins, time) for time in (until, step.mark.end))
+        for one in ordered[first:after]:
+            is_inside = until <= one.begin and one.thread == step.mark.thread
             if is_inside and not one.name.startswith(_MARKS):
                 step.operations.append(one)
                 until = one.end
