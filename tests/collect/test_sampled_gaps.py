@@ -42,7 +42,7 @@ BACKWARD = called(f"{LIBRARY}/site-packages/torch/_tensor.py", "backward")
 
 
 def gap_names(samples: list[Sample], spans: list[Span]) -> dict[tuple[str, str], list[str]]:
-    found = gap_names(samples, spans)
+    found = name_gaps(samples, spans)
     return {place: [one.name for one in functions] for place, functions in found.items()}
 
 
