@@ -101,6 +101,28 @@ def test_values_of_another_kind_are_refused_with_their_place(
         _read(tmp_path, value)
 
 
+@pytest.mark.parametrize(
+    ("place", "key"),
+    [("segments", "total_size"), ("segments", "blocks"), ("device_traces", "action"),
+     ("blocks", "size"), ("blocks", "state")],
+)  # fmt: skip
+def test_values_that_each_one_has_are_needed(tmp_path: Path, place: str, key: str) -> None:
+    value = memory_snapshot()
+    history, segments = value["device_traces"][0], value["segments"]
+    one = {"segments": segments, "device_traces": history, "blocks": segments[0]["blocks"]}[place]
+    del one[0][key]
+    with pytest.raises(nadi.errors.FormatError, match=f"byte .*a dictionary with '{key}'"):
+        _read(tmp_path, value)
+
+
+def test_a_list_in_two_places_is_refused(tmp_path: Path) -> None:
+    value = memory_snapshot()
+    first, second = value["segments"]
+    second["blocks"] = first["blocks"]
+    with pytest.raises(nadi.errors.FormatError, match="byte .*belongs to one place"):
+        _read(tmp_path, value)
+
+
 @pytest.mark.parametrize("value", [[], {}, {"segments": {}}, {"segments": [], "device_traces": 3},
                                    {"segments": [{"blocks": []}]}])  # fmt: skip
 def test_pickles_of_anything_else_are_refused(tmp_path: Path, value: Any) -> None:

@@ -257,8 +257,9 @@ def _check_snapshot(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
         if trace is None or not _PLAIN.issuperset(code.name for code, *_ in genops(content)):
             return
         whole = pickle.loads(content)
-    except (ValueError, pickle.UnpicklingError):  # a text that is no UTF-8, or sizes of frames,
-        return  # which are not looked at
+    except (ValueError, OverflowError, TypeError, pickle.UnpicklingError):
+        return  # a text that is no UTF-8, sizes of frames, which are not looked at, or a tuple of
+        # lists as a key
     entries = sum(map(len, whole.get("device_traces", ())))
     blocks = sum(len(segment["blocks"]) for segment in whole["segments"])
     # what was released without an allocation was there before: two events

@@ -157,32 +157,30 @@ def _read(values: PickledValues) -> _Snapshot:
     _, segment = values.inside(segments)
     _, trace = values.inside(traces)
     device, stream, reserved, kind, expands, blocks = values.fields(
-        segment, "device", "stream", "total_size", "segment_type", "is_expandable", "blocks"
+        segment, "device", "stream", "total_size", "segment_type", "is_expandable", "blocks",
+        needed=("total_size", "blocks"),
     )
     of_segments = _Segments(
-        values.integers(device, -1, _LAST_DEVICE, 0), values.integers(stream, *_INTEGERS, 0),
+        values.integers(device, -1, _LAST_DEVICE), values.integers(stream, *_INTEGERS),
         values.integers(reserved, 0, _MOST_BYTES), _words(values, kind), values.are_true(expands),
     )  # fmt: skip
     first_block, block = values.inside(blocks)
     first_entry, entry = values.inside(trace)
     *of_block, of_blocks = values.fields(
-        block, "address", "size", "requested_size", "state", "frames"
+        block, "address", "size", "requested_size", "state", "frames", needed=("size", "state")
     )
     action, *of_entry, of_entries = values.fields(
-        entry, "action", "addr", "size", "time_us", "frames"
+        entry, "action", "addr", "size", "time_us", "frames", needed=("action",)
     )
     number_of, stacks = _numbered_stacks(values, np.concatenate([of_entries, of_blocks]))
-    address, size, requested = (
-        values.integers(one, 0, _MOST_BYTES, otherwise)
-        for one, otherwise in zip(of_block, (0, None, 0), strict=False)
-    )
+    address, size, requested = (values.integers(one, 0, _MOST_BYTES) for one in of_block[:3])
     is_used = values.texts(of_block[3]).numbers(lambda text: text != "inactive") == 1
     kinds = values.texts(action)
     entries = _Entries(
         _owners(first_entry), kinds.numbers(lambda text: _ACTIONS.get(text, _NOTED)),
-        values.integers(of_entry[0], 0, _MOST_BYTES, 0),
-        values.integers(of_entry[1], 0, _MOST_BYTES, 0),
-        values.integers(of_entry[2], 0, _LATEST, 0), number_of[of_entries],
+        values.integers(of_entry[0], 0, _MOST_BYTES),
+        values.integers(of_entry[1], 0, _MOST_BYTES),
+        values.integers(of_entry[2], 0, _LATEST), number_of[of_entries],
         kinds.numbers(lambda text: text == "oom") == 1,
     )  # fmt: skip
     known = set(of_segments.device.tolist())
@@ -206,8 +204,8 @@ def _words(values: PickledValues, chosen: Ints) -> list[str]:
 
 def _annotations(values: PickledValues, noted: Ints) -> Sequence[tuple[str, str, int]]:
     _, one = values.inside(noted)
-    stage, name, time = values.fields(one, "stage", "name", "time_us")
-    times = values.integers(time, 0, _LATEST, 0).tolist()
+    stage, name, time = values.fields(one, "stage", "name", "time_us", needed=("stage",))
+    times = values.integers(time, 0, _LATEST).tolist()
     return [*zip(_words(values, stage), _words(values, name), times, strict=True)]
 
 
@@ -390,7 +388,7 @@ def _numbered_stacks(values: PickledValues, lists: Ints) -> tuple[Ints, list[_St
     different = [frame[first[row] : first[row + 1]] for row in rows.tolist()]
     known = np.unique(np.concatenate([*different, frame[:0]])).astype(np.int64)
     name, file, line = values.fields(known, "name", "filename", "line")
-    lines = values.integers(line, *_INTEGERS, 0).tolist()
+    lines = values.integers(line, *_INTEGERS).tolist()
     frames = [*map(_frame, _words(values, name), _words(values, file), lines)]
     stacks = [_Stack(*_place([frames[k] for k in np.searchsorted(known, one).tolist()]))
               for one in different]  # fmt: skip

@@ -181,6 +181,9 @@ def _take(kind: int, takes: int, begin: int, made: Followed, depth: int) -> int:
         if (depth - first) % 2:
             return -1
         for place in range(first, depth, 2):
+            of_key = made.values[stack[place], 0]
+            if of_key in (LIST, DICTIONARY):  # which are no keys in Python
+                return -1
             row = count[1]
             made.pairs[row, 0], made.pairs[row, 1] = holder, stack[place]
             made.pairs[row, 2] = stack[place + 1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,12 +175,13 @@ class PickledValues:
         found.keys.update(zip(texts.unique, range(len(texts.unique)), strict=True))
         return found
 
-    def fields(self, holders: Ints | Ints32, *keys: str) -> Ints:
+    def fields(self, holders: Ints | Ints32, *keys: str, needed: Sequence[str] = ()) -> Ints:
         """Return the values of some keys of dictionaries.
 
         - ``holders``: int64 or int32, shape (dictionaries,).
+        - ``needed``: Those of the keys that every dictionary has.
         - Returns: int64, shape (keys, dictionaries), -1 where a dictionary has not the key.
-        - Raises FormatError if one is no dictionary.
+        - Raises FormatError if one is no dictionary, or lacks a key that is needed.
         """
         self._check(holders, "a dictionary", kernels.DICTIONARY)
         column_of = np.full(len(self.keys) + 1, -1, dtype=np.int32)
@@ -189,35 +191,41 @@ class PickledValues:
         found = np.full((len(keys), holders.size), -1, dtype=np.int64)
         row_of = self._rows(holders)
         kernels.find_values(self.pairs, row_of, column_of, found)
-        return found[:, row_of[holders]]
+        of_holders = found[:, row_of[holders]]
+        for key in needed:
+            lacks = np.flatnonzero(of_holders[keys.index(key)] < 0)
+            if lacks.size:
+                raise self._error(holders[lacks[0]], f"a dictionary with {key!r}")
+        return of_holders
 
     def inside(self, holders: Ints | Ints32) -> tuple[Ints, Ints32]:
         """Return what is in some lists.
 
-        - ``holders``: int64, shape (lists,), different ones, of which -1 has nothing in it.
+        - ``holders``: int64, shape (lists,), of which -1 has nothing in it.
         - Returns first: int64, shape (lists + 1,): where the items of each begin, and the end.
         - and item: int32, shape (items,): the values.
-        - Raises FormatError if one is no list.
+        - Raises FormatError if one is no list, or is given twice.
         """
-        self._check(holders[holders >= 0], "a list", kernels.LIST, kernels.TUPLE)
+        known = holders[holders >= 0]
+        self._check(known, "a list", kernels.LIST, kernels.TUPLE)
+        once, count = np.unique(known, return_counts=True)
+        if once.size < known.size:
+            raise self._error(once[np.argmax(count > 1)], "a list that belongs to one place")
         first, item = np.zeros(holders.size + 1, np.int64), np.empty(self.items.size, np.int32)
         kernels.find_items(self.runs, self.items, self._rows(holders), first, item)
         return first, item[: first[-1]]
 
-    def integers(self, chosen: Ints, least: int, most: int, otherwise: int | None = None) -> Ints:
-        """Return integers.
+    def integers(self, chosen: Ints, least: int, most: int) -> Ints:
+        """Return integers, 0 for -1.
 
         - ``chosen``: int64, shape (rows,).
-        - ``otherwise``: What stands for -1; with None there has to be a value.
         - Returns: int64, shape (rows,).
         - Raises FormatError if a value is no integer from ``least`` to ``most``.
         """
         is_known = chosen >= 0
         expected = f"an integer from {least} to {most}"
-        if otherwise is None and not is_known.all():
-            raise FormatError(self.name, f"{expected} is missing", "write it again")
         self._check(chosen[is_known], expected, kernels.INTEGER)
-        number = np.where(is_known, self.values[chosen, 2], otherwise or 0)
+        number = np.where(is_known, self.values[chosen, 2], 0)
         if number.min(initial=least) < least or number.max(initial=most) > most:
             wrong = is_known & ((number < least) | (number > most))
             raise self._error(chosen[np.argmax(wrong)], expected)
