@@ -119,7 +119,7 @@ def test_a_list_in_two_places_is_refused(tmp_path: Path) -> None:
     value = memory_snapshot()
     first, second = value["segments"]
     second["blocks"] = first["blocks"]
-    with pytest.raises(nadi.errors.FormatError, match="byte .*belongs to one place"):
+    with pytest.raises(nadi.errors.FormatError, match=r"byte .*belongs to one place"):
         _read(tmp_path, value)
 
 

@@ -159,7 +159,7 @@ def _read(values: PickledValues) -> _Snapshot:
     device, stream, reserved, kind, expands, blocks = values.fields(
         segment, "device", "stream", "total_size", "segment_type", "is_expandable", "blocks",
         needed=("total_size", "blocks"),
-    )
+    )  # fmt: skip
     of_segments = _Segments(
         values.integers(device, -1, _LAST_DEVICE), values.integers(stream, *_INTEGERS),
         values.integers(reserved, 0, _MOST_BYTES), _words(values, kind), values.are_true(expands),
