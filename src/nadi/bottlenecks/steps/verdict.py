@@ -123,8 +123,9 @@ def leading_range(
 ) -> tuple[str, int, pl.DataFrame] | None:
     """Find the range in which the host spends most time of a path.
 
-    Ranges are annotations, modules and functions of Python, but for the marks of steps and
-    communication. Modules of a class, which differ by a number at their ends, are one range.
+    Ranges are annotations and modules, or without modules functions of Python, but for the marks of
+    steps and communication. Modules of a class, which differ by a number at their ends, are one
+    range.
 
     - ``most_ns``: The time of the operation with most of it.
     - Returns name, ns and segments, or None: Of the smallest range that holds half of the range
@@ -154,11 +155,12 @@ def leading_range(
 
 
 def _ranges(graph: EventGraph) -> Bools:
-    category = graph.gather("category")
-    holds = np.zeros(graph.num_ops, dtype=np.bool_)
-    holds[graph.op_parent[graph.op_parent >= 0]] = True
-    found = (category == "annotation").to_numpy() | ((category == "python").to_numpy() & holds)
-    found |= graph.named(f"^{_MODULE}")
+    category, is_module = graph.gather("category"), graph.named(f"^{_MODULE}")
+    found = (category == "annotation").to_numpy() | is_module
+    if not is_module.any():  # a profiler with stacks records all functions, and modules beside them
+        holds = np.zeros(graph.num_ops, dtype=np.bool_)
+        holds[graph.op_parent[graph.op_parent >= 0]] = True
+        found |= (category == "python").to_numpy() & holds
     is_range: Bools = found & ~graph.named(f"^{MARK}") & ~graph.communicates
     return is_range
 
