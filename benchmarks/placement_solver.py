@@ -22,7 +22,7 @@ import nadi
 from nadi.memory import BySolver
 from nadi.memory.placement.placed_steps import PlainStep, plain_step
 from nadi.memory.placement_choice import ByRoom, rooms_of
-from nadi.memory.placement_program import case_of_tensors, most_bytes
+from nadi.memory.placement_solver import case_of_tensors, most_bytes
 from nadi.recordings import read_job
 from nadi.systems import second_tier
 

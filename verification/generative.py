@@ -429,15 +429,23 @@ def families(checks: Checks) -> None:
 
 
 def experts(checks: Checks) -> None:
-    """Learn dense jobs and few with experts, and ask for others with experts."""
-    left = held_out(SOME + 10, 3, USUAL_RANGES._replace(experts=(4, 32)))
+    """Learn dense jobs and few with experts, and ask for others with experts.
+
+    First after ten, of which each rank has all experts; then others, whose ranks share them.
+    """
+    ranges = USUAL_RANGES._replace(experts=(4, 32))
     dense = [(job, known) for job, known, _ in generated_jobs(DENSE, 5)]
-    model = generator_of_jobs((*one, "a job") for one in [*dense, *left[SOME:]])
-    found = [
-        compared(job, conditional_job(model, with_usual(known, "")))
-        for job, known in left[:SOME]
-    ]  # fmt: skip
-    row(checks, "experts after 10 jobs", found, {"mix": (0.02, 1), "step": (0.05, 1)})
+    for about, count, own in (
+        ("experts after 10 jobs", 10, ranges),
+        (f"experts that ranks share, after {DENSE} jobs", DENSE, ranges._replace(sharing=8)),
+    ):
+        left = held_out(SOME + count, 3, own)
+        model = generator_of_jobs((*one, "a job") for one in [*dense, *left[SOME:]])
+        found = [
+            compared(job, conditional_job(model, with_usual(known, "")))
+            for job, known in left[:SOME]
+        ]  # fmt: skip
+        row(checks, about, found, {"mix": (0.02, 1), "step": (0.05, 1)})
 
 
 def recordings(checks: Checks) -> None:

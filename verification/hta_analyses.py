@@ -30,7 +30,7 @@ from hta_critical_path import DEFAULTS
 
 import nadi
 from nadi import analyses as analyze
-from nadi.analyses.recorded.memory_bandwidth import bandwidth_of
+from nadi.analyses.recorded.over_time import bandwidth_of
 from nadi.trace.categories import hta_calls
 
 Rows = list[tuple[Any, ...]]

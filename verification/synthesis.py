@@ -157,7 +157,7 @@ class Scores:
 
 
 def _apart(found: nadi.sharing.Similarity) -> list[float]:
-    return [abs(b - a) / a for a, b in found.step_ns.values()]
+    return [abs(b - a) / a for a, b in found.makespan_ns.values()]
 
 
 def steps_of(recording: Path) -> list[int]:
@@ -354,7 +354,7 @@ def _percentages(shares: list[float], between: str = ", ") -> str:
 def merged(scores: Scores, case: str) -> list[tuple[str, float, float, float]]:
     """Return the measures of a case, of step times the one with the largest distance."""
     own = [row[1:] for row in scores.rows if row[0] == case]
-    times = [row for row in own if row[0].startswith("step time")]
+    times = [row for row in own if row[0].startswith("makespan")]
     worst = max(times, key=lambda row: row[1])
     return [*(row for row in own if row not in times), ("step time, the worst", *worst[1:])]
 

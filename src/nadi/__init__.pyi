@@ -45,6 +45,5 @@ from .simulation.runs.simulate import simulate as simulate, simulate_together as
 from .systems.library import load_system as load_system
 from .trace.trace import Job as Job, Schedule as Schedule, Trace as Trace
 from .version import __version__ as __version__
-from .whatif.drawn_answers import redraw as redraw
 from .whatif.reordering.move_search import reorder as reorder
-from .whatif.what_if_results import what_if as what_if
+from .whatif.what_if_results import redraw as redraw, what_if as what_if

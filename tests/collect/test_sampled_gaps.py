@@ -8,16 +8,19 @@ import threading
 import time
 from pathlib import Path
 from types import CodeType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 import nadi
 from nadi.pytorch.collecting.hook.sampled_gaps import (
     Called,
+    Named,
     Sample,
     Span,
     StackSampler,
     name_gaps,
+    name_operations,
     named_events,
     spans_of,
 )
@@ -36,6 +39,11 @@ def called(file: str, function: str, line: int = 1) -> Called:
 MAIN, STEP = called("/home/user/train.py", "main"), called("/home/user/train.py", "step", 7)
 GET = called(f"{LIBRARY}/queue.py", "get", 80)
 BACKWARD = called(f"{LIBRARY}/site-packages/torch/_tensor.py", "backward")
+
+
+def gap_names(samples: list[Sample], spans: list[Span]) -> dict[tuple[str, str], list[str]]:
+    found = name_gaps(samples, spans)
+    return {place: [one.name for one in functions] for place, functions in found.items()}
 
 
 def spans(first: int, gap: int) -> list[Span]:
@@ -73,7 +81,7 @@ def samples(*stack: Called, runs: float, gap: int = 10 * MS, sampling: float = 0
 def test_functions_of_a_place(
     stack: tuple[Called, ...], runs: bool, names: list[str] | None
 ) -> None:
-    found = name_gaps(samples(*stack, runs=runs), spans(0, 10 * MS))
+    found = gap_names(samples(*stack, runs=runs), spans(0, 10 * MS))
     assert found == ({("aten::a", "aten::b"): names} if names else {})
 
 
@@ -84,7 +92,7 @@ def test_functions_of_a_place(
 def test_a_thread_does_not_sleep_while_the_sampler_has_its_turn(
     runs: float, sampling: float, *, waits: bool
 ) -> None:
-    found = name_gaps(samples(MAIN, STEP, runs=runs, sampling=sampling), spans(0, 10 * MS))
+    found = gap_names(samples(MAIN, STEP, runs=runs, sampling=sampling), spans(0, 10 * MS))
     name = "wait in train.py(7): step" if waits else "train.py(7): step"
     assert found == {("aten::a", "aten::b"): [name]}
 
@@ -94,7 +102,7 @@ def test_a_function_that_calls_many_is_named_alone() -> None:
         one._replace(stack=(MAIN, STEP, called(f"{LIBRARY}/re.py", f"f{number % 3}")))
         for number, one in enumerate(samples(MAIN, runs=True))
     ]
-    assert list(name_gaps(several, spans(0, 10 * MS)).values()) == [["train.py(7): step"]]
+    assert list(gap_names(several, spans(0, 10 * MS)).values()) == [["train.py(7): step"]]
 
 
 def test_a_place_without_a_majority_has_no_name() -> None:
@@ -106,17 +114,37 @@ def test_a_place_without_a_majority_has_no_name() -> None:
     assert name_gaps(samples(MAIN, runs=True)[:1], spans(0, 10 * MS)) == {}
 
 
+def test_the_share_of_what_a_function_calls_is_that_of_its_time() -> None:
+    found = name_gaps(
+        [one._replace(stack=(MAIN, STEP, GET) if number % 4 else (MAIN, STEP))
+         for number, one in enumerate(samples(MAIN, runs=True, gap=9 * MS))],
+        spans(0, 9 * MS),
+    )  # fmt: skip
+    ((step, get),) = found.values()
+    assert step == ("train.py(7): step", 1)
+    assert get.name == "queue.py(80): get"
+    assert 0.6 < get.share < 0.9
+
+
+def test_a_sample_stands_for_the_time_in_which_nothing_could_be_sampled() -> None:
+    late = Sample(300 * MS, 1, (MAIN, STEP), 300 * MS, 0)
+    early = Sample(2 * MS, 1, (MAIN,), 2 * MS, 0)
+    around = [Span(1, 0, MS, "aten::a"), Span(1, 301 * MS, 302 * MS, "aten::b")]
+    assert gap_names([early, late], around) == {("aten::a", "aten::b"): ["train.py(7): step"]}
+
+
 def test_events_fill_long_gaps_of_their_place() -> None:
-    names = {("aten::a", "aten::b"): ["outer", "wait in inner"], ("aten::b", "aten::a"): ["next"]}
+    half = [Named("outer", 1), Named("wait in inner", 0.5)]
+    names = {("aten::a", "aten::b"): half, ("aten::b", "aten::a"): [Named("next", 1)]}
     events = named_events(spans(1000 * MS, 3 * MS), names, 1000 * MS)
     assert [(one["name"], one["ts"], one["dur"]) for one in events] == [
-        ("outer", 1000.001, 2999.998), ("wait in inner", 1000.002, 2999.996),
-        ("outer", 6000.001, 2999.998), ("wait in inner", 6000.002, 2999.996),
+        ("outer", 1000.001, 2999.998), ("wait in inner", 1000.002, 1499.998),
+        ("outer", 6000.001, 2999.998), ("wait in inner", 6000.002, 1499.998),
     ]  # fmt: skip
-    assert named_events(spans(0, 50_000), names, 0) == []
+    assert named_events(spans(0, 10_000), names, 0) == []
     first = [Span(1, 0, 9 * MS, "ProfilerStep#1"), Span(1, 4 * MS, 5 * MS, "aten::a"),
              Span(1, 6 * MS, 7 * MS, "aten::b")]  # fmt: skip
-    begun = named_events(first, {("aten::b", "aten::a"): ["load"]}, 0)
+    begun = named_events(first, {("aten::b", "aten::a"): [Named("load", 1)]}, 0)
     assert [(one["ts"], one["dur"]) for one in begun] == [(0.001, 3999.998)]
 
 
@@ -124,7 +152,7 @@ def test_events_end_with_the_mark_of_a_step() -> None:
     marked = [Span(1, 0, 2 * MS, "aten::a"), Span(1, -MS, 5 * MS, "ProfilerStep#1"),
               Span(1, 5 * MS, 9 * MS, "ProfilerStep#2"),
               Span(1, 6 * MS, 7 * MS, "aten::b")]  # fmt: skip
-    events = named_events(marked, {("aten::a", "aten::b"): ["save"]}, 0)
+    events = named_events(marked, {("aten::a", "aten::b"): [Named("save", 1)]}, 0)
     assert [(one["ts"], one["dur"]) for one in events] == [
         (2000.001, 2999.998),
         (5000.001, 999.998),
@@ -164,3 +192,73 @@ def test_a_named_wait_is_a_wait(pair: PairWriter, tmp_path: Path) -> None:
     assert run.verdict.leading.name == "wait in queue.py(80): get"
     (best, *_) = run.best_changes
     assert (best.about, best.gain_ns) == ("wait in queue.py(80): get", 15_000_000)
+
+
+LOG = called("/home/user/train.py", "log", 20)
+MODULE = Called(compile("0", "/home/user/train.py", "exec"), 40)
+
+
+def step_of(begin: int, count: int = 10, name: str = "aten::a") -> list[Span]:
+    """Make a marked step of operations of 1 ms each."""
+    return [
+        Span(1, begin, begin + count * MS, "ProfilerStep#1"),
+        Span(1, begin, begin + count * MS, "Optimizer.step#SGD.step"),
+        *(Span(1, begin + at * MS, begin + at * MS + MS - 1, name) for at in range(count)),
+    ]
+
+
+def in_log(begin: int, calls: range, *others: Called) -> list[Sample]:
+    """Sample each operation of a step; those of ``calls`` are in a function."""
+    return [
+        Sample(begin + at * MS + 500, 1, (MODULE, MAIN, *((LOG, *others) if at in calls else ())),
+               begin + at * MS, 0)
+        for at in range(10)
+    ]  # fmt: skip
+
+
+def held(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    return [
+        (one["name"], one["ts"] / 1000, round((one["ts"] + one["dur"]) / 1000)) for one in events
+    ]
+
+
+@pytest.mark.parametrize("others", [(), (BACKWARD,)])
+def test_a_function_holds_the_operations_between_its_samples(others: tuple[Called, ...]) -> None:
+    observed = [*step_of(0), *step_of(100 * MS)]
+    found = [*in_log(0, range(3, 6), *others), *in_log(100 * MS, range(4, 8), *others)]
+    timed = step_of(1000 * MS)
+    events = name_operations(found, observed, timed, 1000 * MS)
+    assert held(events) == [("train.py(20): log", 3, 8)]  # main holds the whole step
+    assert name_operations(found, observed, step_of(1000 * MS, 9), 0) == []  # another step
+
+
+def test_two_calls_of_a_function_are_two_events() -> None:
+    found = [
+        early if early.time_ns < 5 * MS else late
+        for early, late in zip(in_log(0, range(1, 4)), in_log(0, range(6, 9)), strict=True)
+    ]
+    events = name_operations(found, step_of(0), step_of(0), 0)
+    assert held(events) == [("train.py(20): log", 1, 4), ("train.py(20): log", 6, 9)]
+
+
+def test_functions_nest_as_they_call_each_other() -> None:
+    inner = called("/home/user/train.py", "histogram", 30)
+    found = [
+        one._replace(stack=(*one.stack, inner)) if at in (4, 5) else one
+        for at, one in enumerate(in_log(0, range(2, 8)))
+    ]
+    events = name_operations(found, step_of(0), step_of(0), 0)
+    assert held(events) == [("train.py(20): log", 2, 8), ("train.py(30): histogram", 4, 6)]
+
+
+def test_the_verdict_names_the_function_with_most_operations(pair: PairWriter) -> None:
+    for step in range(3):
+        at = 1_000.0 * step
+        pair.event(f"ProfilerStep#{step}", at, 1_000, "user_annotation")
+        pair.event("train.py(20): log", at + 300, 650, "python_function")
+        for number in range(10):
+            pair.op(f"aten::small{number % 5}", at + 300 + 65 * number, 65)
+        pair.op("aten::mm", at, 200)
+    run = nadi.run(pair.write()[1])
+    leads = run.verdict.leading
+    assert (leads.range_name, leads.name) == ("train.py(20): log", "aten::small0")

@@ -45,8 +45,10 @@ def test_twice_the_durations_are_another_step_time(demo_folder: Path) -> None:
     found = nadi.compare(job, job_of_columns(columns._replace(ranks=slow)), systems="dgx-h100")
     assert found["operation mix"].distance == 0
     assert found["durations"].distance == pytest.approx(1 / 3, abs=0.02)
-    ((a, b),) = [times for key, times in found.step_ns.items() if key == ("dgx-h100", "")]
+    ((a, b),) = [times for key, times in found.makespan_ns.items() if key == ("dgx-h100", "")]
     assert b > 1.5 * a
+    with pytest.warns(DeprecationWarning, match="makespan_ns"):
+        assert found.step_ns == found.makespan_ns
 
 
 def test_the_naive_guess_runs_and_is_the_same_each_time(job: nadi.Job) -> None:

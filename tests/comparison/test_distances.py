@@ -14,6 +14,8 @@ from nadi.sharing.similarity.similarity import (
     wasserstein,
     wasserstein_by_key,
 )
+from nadi.sharing.similarity.verbatim import _most_alike
+from nadi.trace.arrays import Hashes
 
 COUNTS = st.dictionaries(st.sampled_from("abcde"), st.integers(1, 50), max_size=5)
 VALUES = st.lists(st.integers(0, 100), min_size=1, max_size=12)
@@ -57,3 +59,24 @@ def test_values_are_compared_key_by_key() -> None:
     assert wasserstein_by_key(["a", "b"], values, ["b", "a"], np.array([20, 10])) == 0
     assert wasserstein_by_key(["a", "b"], values, ["a", "b"], np.array([20, 10])) > 0
     assert wasserstein_by_key(["a"], np.array([3]), ["b"], np.array([3])) == 1
+
+
+SETS = st.lists(st.frozensets(st.integers(0, 9), max_size=8), max_size=6)
+
+
+def in_common_by_pairs(one: frozenset[int], known: list[frozenset[int]]) -> float:
+    """Compare a set with each known one."""
+    return max((len(one & each) / max(len(one | each), 1) for each in known), default=0.0)
+
+
+@given(SETS, SETS)
+def test_the_set_that_is_most_alike_is_that_of_all_pairs(
+    known: list[frozenset[int]], other: list[frozenset[int]]
+) -> None:
+    mine, theirs = ([as_hashes(one) for one in side] for side in (known, other))
+    expected = [in_common_by_pairs(one, known) for one in other]
+    assert _most_alike(mine, theirs).tolist() == pytest.approx(expected)
+
+
+def as_hashes(one: frozenset[int]) -> Hashes:
+    return np.array(sorted(one), dtype=np.uint64)

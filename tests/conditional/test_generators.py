@@ -257,3 +257,30 @@ def test_few_jobs_with_experts_are_enough_beside_dense_ones() -> None:
             one.filter(pl.col("name") == "optimizer")["bytes"].sum() for one in (a.nodes, b.nodes)
         ]
         assert optimizer[1] == pytest.approx(optimizer[0], rel=0.05)
+
+
+def test_ranks_share_experts_as_conditions_say() -> None:
+    """Groups, sizes and operations of experts that ranks share come back, and some are refused."""
+    ranges = SMALL._replace(ranks=4, stage_layers=(1, 2), micro_batches=(1, 2), experts=(4, 8))
+    jobs = list(generated_jobs(30, 4, ranges._replace(sharing=4)))
+    model = generator_of_jobs(jobs)
+    assert model.fit.stages_alike == model.fit.stages
+    (shared, known, _) = next(one for one in jobs if one[1]["ep"] == 4 and int(one[1]["dp"]) > 1)
+    made = conditional_job(model, with_usual(known, ""))
+    for a, b in zip(shared.traces, made.traces, strict=True):
+        assert a.nodes["name"].to_list() == b.nodes["name"].to_list()
+        assert exchanged(b) == exchanged(a) > 0
+    groups = made.rank_groups
+    assert groups is not None
+    assert groups.members["experts ep"].shape == (len(made.traces) // 4, 4)
+    eight = {"ep": 8, "experts": 16, "tp": 1, "cp": 1, "pp": 1, "dp": 8}
+    assert "ep 8 (learned 1 to 4)" in wished_conditions(model, eight, seed=1).beyond
+    with pytest.raises(UsageError, match="does not divide experts"):
+        wished_conditions(model, {"ep": 3}, seed=1)
+    same_tokens = {"ep": 2, "tp": 2, "experts": 8, "dp": 2, "sequence_parallel": False}
+    with pytest.raises(UsageError, match="hold the same tokens"):
+        wished_conditions(model, same_tokens, seed=1)
+
+
+def exchanged(trace: Trace) -> int:
+    return int(trace.nodes.filter(pl.col("comm_type") == "all_to_all")["comm_bytes"].sum())

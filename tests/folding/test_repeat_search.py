@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
+from nadi.recordings.folded.row_values import Loop, SignedRows, find_repeats
 from tests.reference.naive_folding import is_repeat, rows_in_order
 
 

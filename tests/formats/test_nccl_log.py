@@ -23,8 +23,11 @@ def test_graphs_are_the_least_of_all_ranks() -> None:
     log = parse_nccl_log(LOG.encode(), "log")
     assert (log.version, log.ranks, log.nodes) == ("2.21.5", 16, 2)
     assert set(log.graphs) == {"ring", "tree", "nvls"}
-    assert log.graphs["ring"] == (4, 4, 24.0, 24.0, "NVL", "PXN", False)
-    assert log.graphs["tree"][:2] == (3, 8)
+    ring, tree = log.graphs["ring"], log.graphs["tree"]
+    assert (ring.pattern, ring.channels, ring.same_channels) == (4, 4, False)
+    assert (ring.bandwidth_intra, ring.bandwidth_inter) == (24.0, 24.0)
+    assert (ring.type_intra, ring.type_inter) == ("NVL", "PXN")
+    assert (tree.pattern, tree.channels) == (3, 8)
     assert log.graphs["tree"].type_intra == "PHB"
 
 

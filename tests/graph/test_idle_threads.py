@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import nadi
-from nadi.graph.idle_threads import thread_waits
+from nadi.graph.unexplained import thread_waits
 from tests.conftest import PairWriter
 
 SLEEP = 5_000.0  # us

@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.recordings.dependencies.event_records import _closure
-from nadi.recordings.dependencies.synchronization import QUEUE_LENGTH
+from nadi.recordings.dependencies.synchronization import QUEUE_LENGTH, _closure
 from tests.conftest import PairWriter
 
 OTHER_THREAD = 2

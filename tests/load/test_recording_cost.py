@@ -67,3 +67,8 @@ def test_two_recorders_at_once_are_told_with_what_they_take(
         printed = " ".join(capsys.readouterr().out.split())
         assert ("profiler ran at once: they take at least" in printed) == bool(share)
         assert share in printed
+
+
+def test_no_more_than_all_of_the_steps_was_waited_for_processors() -> None:
+    assert StepLengths((100, 100), ready_ns=(40, 20)).contention == 0.3
+    assert StepLengths((100, 100), ready_ns=(240, 2)).contention == 1

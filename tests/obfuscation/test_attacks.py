@@ -10,7 +10,7 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.sharing import ATTACKS
-from nadi.sharing.attacks.attacks import identify
+from nadi.sharing.attacks.attacked_jobs import identify
 
 
 def test_what_differs_is_identified_and_what_does_not_is_guessed() -> None:

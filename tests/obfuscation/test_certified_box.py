@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 import nadi
-from nadi.sharing.obfuscation.certified_box import BOX, largest_difference, network_of
-from nadi.sharing.obfuscation.fidelity import IN_BOX
+from nadi.sharing.obfuscation.fidelity import BOX, IN_BOX, largest_difference, network_of
 
 DRAWN = 24
 

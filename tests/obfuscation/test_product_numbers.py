@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nadi.sharing.attacks.attack_features import TimedProducts, side_by_durations
+from nadi.sharing.obfuscation.obfuscate import _computed, _shape
 from nadi.sharing.obfuscation.product_numbers import (
     bytes_forms,
     flops_forms,
@@ -15,7 +16,6 @@ from nadi.sharing.obfuscation.product_numbers import (
     rank_of_side,
 )
 from nadi.sharing.obfuscation.secret_key import SecretKey
-from nadi.sharing.obfuscation.structure import _computed, _shape
 from nadi.systems.library import load_system
 from nadi.systems.prices.price_list import price
 from nadi.trace.operations import no_operations

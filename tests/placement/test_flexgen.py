@@ -16,7 +16,7 @@ from nadi.memory import (
     needed_bytes,
     place_block,
 )
-from nadi.memory.offloading.flexgen_programs import FREE, RangeBound, SharesGiven
+from nadi.memory.offloading.flexgen_policy import FREE, RangeBound, SharesGiven
 from nadi.models import load_language_model
 from nadi.models.llm.language_model import LanguageModel
 from tests.amounts import examples

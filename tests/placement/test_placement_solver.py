@@ -17,7 +17,7 @@ from nadi.errors import UsageError
 from nadi.memory import BySolver
 from nadi.memory.placement.placed_steps import PlainStep, plain_step
 from nadi.memory.placement_choice import ByRoom, TierRoom, moves_ever, rooms_of
-from nadi.memory.placement_program import (
+from nadi.memory.placement_solver import (
     MOVES,
     PlacementCase,
     case_of_tensors,
@@ -25,8 +25,8 @@ from nadi.memory.placement_program import (
     excess_bytes,
     most_bytes,
     placement_program,
+    solve_case,
 )
-from nadi.memory.placement_solver import solve_case
 from nadi.systems.memory_tiers import second_tier
 from tests.amounts import examples
 from tests.reference.placements import best_cost, lacking, least_lacking

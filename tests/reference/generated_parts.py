@@ -5,9 +5,8 @@ from __future__ import annotations
 from nadi.estimates.execution import COMMUNICATION, DATATYPES, RECOMPUTE
 from nadi.estimates.layer_programs import Variant
 from nadi.models.job_rows import Row
-from nadi.models.llm.chunk_tensors import ChunkTensors
+from nadi.models.llm.chunk_tensors import ChunkTensors, LastingTensors
 from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.lasting_tensors import LastingTensors
 from nadi.models.llm.layer_pieces import embedding_piece, head_pieces, layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.stage_traces import (

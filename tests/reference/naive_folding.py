@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from nadi.recordings.folded.repeat_search import Loop, SignedRows
+from nadi.recordings.folded.row_values import Loop, SignedRows
 
 __all__ = ["is_repeat", "rows_in_order"]
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from nadi.memory.placement_choice import TierRoom
-from nadi.memory.placement_program import PlacementCase
+from nadi.memory.placement_solver import PlacementCase
 
 
 def best_cost(case: PlacementCase, rooms: Sequence[TierRoom], moves: float) -> float | None:

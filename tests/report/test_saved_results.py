@@ -156,3 +156,16 @@ def test_what_former_versions_called_a_step_is_the_window(tmp_path: Path) -> Non
         "changes": [{**row, "window_ns": 6}],
         "ideals": [{"step_ns": 5, "window_ns": 10}],
     }
+
+
+def test_what_similarity_called_a_step_is_the_makespan(tmp_path: Path) -> None:
+    """Results of version 0.3 are read as those of now."""
+    rows = [{"measure": "step time, dgx-h100", "distance": 0.1}, {"measure": "operation mix"}]
+    file = tmp_path / "former.json"
+    file.write_text(json.dumps({"measures": rows, "reference_system": "x", "step_ns": [{"a": 1}]}))
+    found = read_summary(file)
+    assert found is not None
+    assert found.data["makespan_ns"] == [{"a": 1}]
+    assert [one["measure"] for one in found.data["measures"]] == [
+        "makespan, dgx-h100", "operation mix",
+    ]  # fmt: skip

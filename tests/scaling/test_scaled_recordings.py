@@ -14,9 +14,8 @@ import nadi
 from nadi.errors import UsageError
 from nadi.graph.edges.job_graph import build_graph
 from nadi.jobs import ScaledJob
-from nadi.jobs.recorded_blocks import find_blocks
 from nadi.jobs.recorded_ranks import find_lives, peak_bytes, recorded_rank
-from nadi.jobs.recorded_stages import StageBlocks, cut_evenly, stage_bytes
+from nadi.jobs.recorded_stages import StageBlocks, cut_evenly, find_blocks, stage_bytes
 from nadi.simulation.work.recorded_work import nodes_of_job
 from nadi.trace.trace import Job
 from tests.amounts import examples, some

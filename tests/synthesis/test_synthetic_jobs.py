@@ -62,7 +62,7 @@ def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Pa
     found = nadi.compare(true, made, systems="dgx-h100")
     for measure in ("operation sequences", "sizes", "depth", "degrees", "critical path"):
         assert found[measure].is_near
-    a, b = found.step_ns["dgx-h100", ""]
+    a, b = found.makespan_ns["dgx-h100", ""]
     assert abs(b - a) < 0.02 * a
 
 

@@ -13,8 +13,7 @@ import pytest
 
 import nadi
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.module_tree import PHASES, find_modules
-from nadi.graph.optimizer_parts import optimizer_parts
+from nadi.graph.module_tree import PHASES, find_modules, optimizer_parts
 from nadi.whatif.selection import select
 from tests.conftest import PairWriter
 

@@ -23,8 +23,12 @@ from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import Window
 from nadi.whatif import Candidate, Move, MoveEarlier
-from nadi.whatif.reordering.data_edges import outermost_works, with_tensor_edges
-from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
+from nadi.whatif.reordering.movable_units import (
+    BLOCKERS,
+    find_units,
+    outermost_works,
+    with_tensor_edges,
+)
 from nadi.whatif.reordering.move_search import Promise
 from nadi.whatif.reordering.moves import Block
 from nadi.whatif.reordering.operation_layout import OperationLayout

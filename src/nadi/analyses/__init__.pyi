@@ -43,10 +43,6 @@ from .recorded.launches import (
     queue_lengths as queue_lengths,
     queue_summary as queue_summary,
 )
-from .recorded.memory_bandwidth import (
-    memory_bandwidth as memory_bandwidth,
-    memory_bandwidth_series as memory_bandwidth_series,
-)
 from .recorded.memory_timeline import (
     memory_holders as memory_holders,
     memory_peaks as memory_peaks,
@@ -58,6 +54,10 @@ from .recorded.operation_tables import (
     operation_table as operation_table,
 )
 from .recorded.operators import operator_times as operator_times
+from .recorded.over_time import (
+    memory_bandwidth as memory_bandwidth,
+    memory_bandwidth_series as memory_bandwidth_series,
+)
 from .recorded.rates import operator_rates as operator_rates
 from .recorded.slowdowns import ideal_timeline as ideal_timeline, slowdowns as slowdowns
 from .registry import ANALYSES as ANALYSES, Analysis as Analysis, analysis_named as analysis_named

@@ -44,21 +44,19 @@ from .steps.verdict import (
 )
 from .waiting.bottlenecks import (
     Bottleneck as Bottleneck,
+    WaitGraph as WaitGraph,
     Waits as Waits,
     WithoutWaits as WithoutWaits,
+    find_knots as find_knots,
     find_waits as find_waits,
+    wait_graph as wait_graph,
     waits as waits,
 )
-from .waiting.switches import switch_timelines as switch_timelines
+from .waiting.recorded_timelines import switch_timelines as switch_timelines
 from .waiting.timelines import (
     Actor as Actor,
     SegmentKind as SegmentKind,
     Segments as Segments,
     Timelines as Timelines,
     make_timelines as make_timelines,
-)
-from .waiting.wait_for_graph import (
-    WaitGraph as WaitGraph,
-    find_knots as find_knots,
-    wait_graph as wait_graph,
 )

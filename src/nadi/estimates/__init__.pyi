@@ -24,8 +24,11 @@ from .plan_execution import execution_of_plan as execution_of_plan
 from .price_bounds import PriceBounds as PriceBounds
 from .search_layouts import SearchSpace as SearchSpace, search_space as search_space
 from .search_results import RankedExecution as RankedExecution, SearchResult as SearchResult
-from .searches.search import search as search
-from .searches.swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search
+from .searches.search import (
+    SweptSearch as SweptSearch,
+    search as search,
+    sweep_search as sweep_search,
+)
 from .single.estimate import (
     DescribedStep as DescribedStep,
     describe_search as describe_search,

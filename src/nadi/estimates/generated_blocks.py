@@ -14,10 +14,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from nadi.estimates.calculon.block_costs import BlockCosts, StageCosts
+from nadi.estimates.calculon.block_costs import BlockCosts, StageCosts, TensorExchange
 from nadi.estimates.calculon.layer_sizes import distinct
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.tensor_exchanges import TensorExchange
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions
 from nadi.estimates.layer_programs import (

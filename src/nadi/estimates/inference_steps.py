@@ -24,8 +24,8 @@ from nadi.estimates.part_structures import amounts_of_works
 from nadi.estimates.plan_execution import execution_of_plan
 from nadi.estimates.rings import RankGroup, link_seconds, message_seconds
 from nadi.estimates.row_prices import PRICED_COLLECTIVES, contributed_bytes, kernel_seconds
+from nadi.models.llm.chunk_tensors import cache_width
 from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.lasting_tensors import cache_width
 from nadi.models.llm.layer_pieces import layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.systems.system import System

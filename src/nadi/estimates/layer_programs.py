@@ -22,8 +22,8 @@ from nadi.estimates.execution import (
     columns_of,
 )
 from nadi.estimates.part_structures import Amounts, PartProgram, amounts_of, structure_of
+from nadi.models.llm.chunk_tensors import cache_width
 from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.lasting_tensors import cache_width
 from nadi.models.llm.layer_pieces import (
     Piece,
     embedding_piece,

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.models.job_rows import Row
-from nadi.models.llm.chunk_tensors import ChunkTensors
+from nadi.models.llm.chunk_tensors import ChunkTensors, LastingTensors
 from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.lasting_tensors import LastingTensors
 from nadi.models.llm.layer_pieces import Piece
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.stage_traces import (

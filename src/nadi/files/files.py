@@ -87,7 +87,7 @@ def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> N
     """Check that an output file may be written, before it is computed from ``sources``.
 
     - Raises UsageError if it is one of the input files.
-    - Raises InputError if it exists already and ``overwrite`` is not given.
+    - Raises InputError if it exists already and ``overwrite`` is not given, or cannot be written.
     """
     for source in sources:
         if target == source or (is_local(target) and target.exists() and source.exists()
@@ -99,6 +99,8 @@ def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> N
         raise InputError(
             str(target), "exists already", ["give another name, or ", Parameter("overwrite", True)]
         )
+    if is_local(target):
+        check_writable(target)
 
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -553,7 +555,6 @@ def check_new_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> N
     """
     check_suffix(path, suffixes)
     check_target(path, [], overwrite=overwrite)
-    check_writable(path)
 
 
 def check_suffix(path: Path, suffixes: Sequence[str]) -> None:

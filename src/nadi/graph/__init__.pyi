@@ -15,7 +15,6 @@ from .event_graph import (
     Edges as Edges,
     EventGraph as EventGraph,
 )
-from .idle_threads import ThreadWaits as ThreadWaits, thread_waits as thread_waits
 from .module_times import ModuleTimes as ModuleTimes, time_by_module as time_by_module
 from .near_critical import (
     NearCriticalPath as NearCriticalPath,
@@ -31,16 +30,18 @@ from .time_parts import (
     RankCommunication as RankCommunication,
     communication_by_rank as communication_by_rank,
 )
-from .timeline.schedule_files import draw_schedule as draw_schedule
 from .timeline.schedule_timeline import (
     TimelinePart as TimelinePart,
+    draw_schedule as draw_schedule,
     write_timeline as write_timeline,
     write_timelines as write_timelines,
 )
 from .unexplained import (
     Explained as Explained,
+    ThreadWaits as ThreadWaits,
     UnexplainedPath as UnexplainedPath,
     explain_time as explain_time,
+    thread_waits as thread_waits,
     unexplained_path as unexplained_path,
 )
 from .windows import Window as Window, choose_window as choose_window, find_steps as find_steps

@@ -1,4 +1,9 @@
-"""The critical path: the chain of operations and waits, over all ranks, that sets a step's time."""
+"""The critical path: the chain of operations and waits, over all ranks, that sets a step's time.
+
+Which time of a graph counts as communication.
+
+Edges whose time the recording does not explain: long gaps, and waits for unknown work.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,14 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.forks import refuse_in_fork
-from nadi.graph.communicating_operations import time_of_communication
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
-from nadi.graph.unexplained_edges import long_gaps, unknown_waits
 from nadi.graph.windows import Window
 from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.categories import pattern
 from nadi.trace.notebook_html import notebook_html, times_of
+from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.tables.trace_tables import to_arrow, to_pandas
 from nadi.units import format_ns
 
@@ -26,6 +31,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nadi.results.charts.chart_files import Figure
+
+
+_MARK = "ProfilerStep#"
+_FAR_OUT = 3  # interquartile ranges above the upper quartile: far out by Tukey's rule
+_FEWEST_GAPS = 8
+_MOST_GAPS = 50_000  # so many, evenly chosen, are enough for quartiles
+_SYNCS = ("device sync", "stream sync", "event sync")
+
+
+_ITS_TIME = (
+    EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.KERNEL,
+    EdgeKind.COMMUNICATION, EdgeKind.SYNC,
+)  # fmt: skip
 
 
 _TOLD = 5  # operations in a notebook
@@ -257,3 +275,81 @@ def _segments(graph: EventGraph, stretches: Stretches) -> pl.DataFrame:
         "start": stretches.start,
         "end": stretches.end,
     })  # fmt: skip
+
+
+def time_of_communication(graph: EventGraph, edge: Ints) -> tuple[Bools, Bools]:
+    """Return which edges are time of communication, and of which the delay after them is, too.
+
+    Communication takes all time from its call until its transfer ends: what the host does in the
+    call and its backend in the collective (gloo copies data), and what passes until the transfer
+    begins. On a thread that begins when its backend gets to it; a delay on a device has a cause
+    that is not known.
+
+    - ``edge``: int64: positions of edges.
+    - Returns two of bool, shape of ``edge``. O(edges + ops * depth).
+    """
+    op, kind = graph.edge_op[edge], graph.edge_kind[edge]
+    is_time: Bools = (op >= 0) & np.isin(kind, _ITS_TIME)
+    is_time &= graph.communicates[np.maximum(op, 0)]
+    begins = np.flatnonzero(is_time & (kind == EdgeKind.LAUNCH))
+    on_thread = ~graph.gather("category", op[begins]).is_in(DEVICE_WORK).to_numpy()
+    with_delay = np.zeros(edge.size, dtype=np.bool_)
+    with_delay[begins[on_thread]] = True
+    return is_time, with_delay
+
+
+def long_gaps(graph: EventGraph, edge: Ints) -> Bools:
+    """Return which edges are long gaps of a thread that nothing names.
+
+    A gap on the host is long if it is far out among the gaps of the recording: above the upper
+    quartile by three interquartile ranges, on a logarithmic scale.
+
+    - ``edge``: int64: positions of edges.
+    - Returns bool, shape of ``edge``. O(edges).
+    """
+    gaps = np.flatnonzero(graph.edge_kind == EdgeKind.HOST_GAP)
+    gaps = _without_cause(graph, gaps[:: max(gaps.size // _MOST_GAPS, 1)])
+    found = np.zeros(edge.size, dtype=np.bool_)
+    if gaps.size < _FEWEST_GAPS:
+        return found
+    lower, upper = np.percentile(np.log(graph.weight[gaps]), (25, 75))
+    at = np.flatnonzero(graph.edge_kind[edge] == EdgeKind.HOST_GAP)
+    at = at[graph.weight[edge[at]] > 0]
+    at = at[np.log(graph.weight[edge[at]]) > upper + _FAR_OUT * (upper - lower)]
+    found[at[np.isin(edge[at], _without_cause(graph, edge[at]))]] = True
+    return found
+
+
+def _without_cause(graph: EventGraph, gaps: Ints) -> Ints:
+    """Return the gaps that take time, and that nothing names.
+
+    A Python function names what happens in it, and so does a label most of whose time is its own:
+    that of a data loader, or one that the user put there. The mark of a step does not.
+    """
+    gaps = gaps[graph.weight[gaps] > 0]
+    around = np.maximum(graph.edge_op[gaps], 0)
+    category = graph.gather("category", around)
+    own, lasts = (graph.numbers(column, around) for column in ("exclusive", "duration"))
+    is_label = (category == "annotation").to_numpy() & (2 * own >= lasts)
+    is_label &= ~graph.names(around).str.starts_with(_MARK).to_numpy()
+    named = (category == "python").to_numpy() | is_label
+    found: Ints = gaps[(graph.edge_op[gaps] < 0) | ~named]
+    return found
+
+
+def unknown_waits(graph: EventGraph, edge: Ints, vertices: Ints) -> Bools:
+    """Return which edges are the time of calls that wait for work that is not known.
+
+    - ``edge``, ``vertices``: int64: positions of edges, and the vertex that each enters.
+    - Returns bool, shape of ``edge``. O(edges + deps).
+    """
+    found = np.zeros(edge.size, dtype=np.bool_)
+    at = np.flatnonzero((graph.edge_kind[edge] == EdgeKind.HOST_OP) & (vertices % 2 == 1))
+    at = at[graph.edge_op[edge[at]] == vertices[at] // 2]
+    names = graph.names(vertices[at] // 2)
+    at = at[names.str.contains(pattern(*_SYNCS)).to_numpy()]
+    which, incoming = graph.incoming(vertices[at])
+    has_work = np.zeros(at.size, dtype=np.bool_)
+    has_work[which[graph.edge_kind[incoming] == EdgeKind.SYNC]] = True
+    found[at[~has_work]] = True
+    return found

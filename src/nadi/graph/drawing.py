@@ -16,7 +16,7 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError
 from nadi.files.drawing.drawings import DOT_ESCAPES, FORBIDDEN, draw_dot
-from nadi.files.files import check_target, check_writable, locate, write_beside
+from nadi.files.files import check_target, locate, write_beside
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.load_graph import load_graph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
@@ -346,7 +346,6 @@ def draw_graph(
     place = locate(target)
     _check(place, operation, around)
     check_target(place, [locate(path) for path in paths], overwrite=overwrite)
-    check_writable(place)
     graph = load_graph(paths, progress)
     progress("choosing what is drawn")
     if operation or around:

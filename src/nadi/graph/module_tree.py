@@ -1,4 +1,15 @@
-"""The module that each operation belongs to: its forward, its backward, its optimizer."""
+"""The module that each operation belongs to: its forward, its backward, its optimizer.
+
+Which module's parameters the operators of an optimizer's step work on.
+
+Autograd's nodes of the backward, and the operators of the forward that made them.
+
+The layers of a model, as its modules state them: modules that are alike, side by side.
+
+Layers are modules of one class in one module, with the same modules in them, such as
+``encoder.BertLayer_0`` to ``encoder.BertLayer_11``. A module without modules in it is no layer:
+the query, key and value of an attention are three ``Linear``, and not three layers.
+"""
 
 import re
 import warnings
@@ -8,11 +19,39 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.graph.autograd_pairs import BackwardNodes, backward_nodes, node_before
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.optimizer_parts import OptimizerParts, optimizer_parts
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.rows import nearest
+
+_EVALUATION = r"^autograd::engine::evaluate_function: "
+_NODE = rf"{_EVALUATION}|Backward\d*$|^torch::autograd::"
+_GRADIENT = r"torch::autograd::AccumulateGrad$"
+_FORWARD_THREAD = r'"Fwd thread id"\s*:\s*(\d+)'
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardNodes:
+    """The outermost operations of autograd's nodes; arrays of shape (nodes,), in order of start."""
+
+    ops: Ints  # int64: the operation that contains all work of the node
+    origin: Ints  # int64: the operator of the forward that made the node, or -1
+    # bool: the node accumulates a gradient. No operator of the forward made it.
+    is_gradient: Bools
+
+
+BY_GRADIENTS = "attributed by the gradients that its operators use"
+_UNKNOWN = "not attributed: the trace does not state which tensors it uses (a host trace does)"
+
+
+@dataclass(frozen=True)
+class OptimizerParts:
+    """The modules of an optimizer's operators."""
+
+    # int64, shape (ops,): the module whose parameters an outermost operator in an optimizer's step
+    # works on; of several modules, the innermost one around them; -1 for everything else
+    module: Ints
+    how: str  # what they were derived from, or why they are unknown; empty without an optimizer
+
 
 PHASES = ("forward", "backward", "optimizer", "other")
 """The parts of a step; ``other`` is work outside of all modules that is none of them."""
@@ -263,3 +302,327 @@ def _modules(calls: _Calls) -> tuple[Ints, list[str], Ints]:
 def _path(around: str, name: str) -> str:
     """Join a name to the path around it, unless the name already is a path in it."""
     return name if not around or name.startswith(f"{around}.") else f"{around}.{name}"
+
+
+def optimizer_parts(
+    graph: EventGraph, steps: Bools, gradients: Ints, parent: Ints
+) -> OptimizerParts:
+    """Attribute the operators of optimizers to modules, by the gradients that they use.
+
+    The host trace states the storage of each tensor. A gradient's storage lives from its
+    accumulation to the optimizer's step. If the step does the same for each parameter, one
+    parameter after the other, all operators between belong to it too.
+
+    - ``graph``: The job.
+    - ``steps``: bool, shape (ops,): the steps of optimizers.
+    - ``gradients``: int64, shape (ops,): the module of each operation that accumulates a gradient,
+      or -1.
+    - ``parent``: int64, shape (modules,): the module around each, or -1.
+    """
+    found = np.full(graph.num_ops, -1, dtype=np.int64)
+    if not steps.any():
+        return OptimizerParts(found, "")
+    if not (gradients >= 0).any():
+        return OptimizerParts(found, _UNKNOWN)  # and tables of operands take time
+    every = np.arange(graph.num_ops)
+    step = nearest(every, graph.op_parent, steps)
+    outer = _outermost_operators(graph, steps)
+    made = nearest(every, graph.op_parent, gradients >= 0)
+    uses = pl.concat([
+        _uses(graph, number, made, outer, step) for number in range(len(graph.job.traces))
+    ])  # fmt: skip
+    if not uses.height:
+        return OptimizerParts(found, _UNKNOWN)
+    uses = uses.with_columns(module=gradients[uses["made"].to_numpy()])
+    for op, modules in uses.group_by("op").agg(pl.col("module").unique()).iter_rows():
+        found[op] = _around_all(modules, parent)
+    _fill_sections(graph, outer, step, uses, found)
+    return OptimizerParts(found, BY_GRADIENTS)
+
+
+def _outermost_operators(graph: EventGraph, steps: Bools) -> Ints:
+    """Return the outermost operator in an optimizer's step around each operation, or -1.
+
+    int64, shape (ops,).
+    """
+    is_operator = (graph.gather("category") == "operator").to_numpy() & ~steps
+    around = nearest(graph.op_parent, graph.op_parent, is_operator | steps)
+    is_outermost = is_operator & (around >= 0) & steps[around]
+    return nearest(np.arange(graph.num_ops), graph.op_parent, is_outermost)
+
+
+def _uses(graph: EventGraph, number: int, made: Ints, outer: Ints, step: Ints) -> pl.DataFrame:
+    """Return which operators of a rank's optimizer use which gradients.
+
+    ``op``, ``storage``, and ``made``: the operation that accumulated the gradient. Storages are
+    named by their address, which is reused later: a gradient counts for the steps of optimizers
+    that follow it before another gradient is accumulated.
+    A sparse gradient has none and counts by itself: what else its accumulation writes is free at
+    once, and used again by the optimizer.
+    """
+    trace = graph.job.traces[number]
+    mine = graph.ops_of_trace(number)
+    moment = graph.time[2 * np.where(step >= 0, step, np.arange(graph.num_ops))]
+    begins = np.sort(graph.time[2 * np.unique(step[mine][step[mine] >= 0])])
+    accumulated = np.sort(moment[np.unique(made[mine][made[mine] >= 0])])
+    before = np.searchsorted(accumulated, begins, side="right")
+    begins = begins[np.diff(before, prepend=0) > 0]
+    operands = trace.operands.filter(pl.col("tensor") >= 0)
+    op = graph.ops_of_rows(number)[operands["node"].to_numpy()]
+    tensors = trace.tensors[operands["tensor"]]
+    storage = tensors["storage_id"].to_numpy()
+    storage = np.where(storage > 0, storage, -1 - tensors["tensor_id"].to_numpy())
+    is_output = operands["is_output"].to_numpy()
+    writes = (op >= 0) & is_output & (made[op] >= 0)
+    is_sparse = np.zeros(graph.num_ops, dtype=np.bool_)
+    is_sparse[made[op[writes & (storage < 0)]]] = True
+    writes &= (storage < 0) | ~is_sparse[made[op]]
+    reads = (op >= 0) & ~is_output & (outer[op] >= 0)
+
+    next_step = np.searchsorted(begins, moment[op[writes]], side="left")
+    own_step = np.searchsorted(begins, moment[op[reads]], side="right") - 1
+    gradients = pl.DataFrame({
+        "storage": storage[writes], "period": next_step, "made": made[op[writes]],
+    })  # fmt: skip
+    used = pl.DataFrame({"storage": storage[reads], "period": own_step, "op": outer[op[reads]]})
+    found = used.join(
+        gradients.unique(["storage", "period"], keep="last", maintain_order=True),
+        on=["storage", "period"],
+    )
+    return found.select("op", "storage", "made").unique(maintain_order=True)
+
+
+def _around_all(modules: list[int], parent: Ints) -> int:
+    """Return the innermost module around all of some modules, or -1."""
+    paths = []
+    for module in modules:
+        path = [module]
+        while path[-1] >= 0:
+            path.append(int(parent[path[-1]]))
+        paths.append(path[::-1])
+    common = -1
+    for level in zip(*paths, strict=False):
+        if len(set(level)) > 1:
+            break
+        common = level[0]
+    return common
+
+
+def _fill_sections(
+    graph: EventGraph, outer: Ints, step: Ints, uses: pl.DataFrame, found: Ints
+) -> None:
+    """Attribute operators between those that use gradients, in steps that repeat by parameter."""
+    operators = np.flatnonzero(outer == np.arange(graph.num_ops))
+    operators = operators[np.argsort(graph.time[2 * operators], kind="stable")]
+    code = graph.names(operators).rank("dense").to_numpy()
+    place = np.empty(graph.num_ops, dtype=np.int64)
+    place[operators] = np.arange(operators.size)
+    first = uses.with_columns(step=step[uses["op"].to_numpy()], place=place[uses["op"].to_numpy()])
+    first = first.group_by("step", "storage").agg(pl.col("place").min())
+    for (one,), each in first.group_by("step", maintain_order=True):
+        mine = np.flatnonzero(step[operators] == one)
+        ops, names = operators[mine], code[mine]
+        length = _section_length(names, np.searchsorted(mine, np.sort(each["place"].to_numpy())))
+        if not length:
+            continue
+        sections = ops.reshape(-1, length)
+        of_section = found[sections].max(axis=1, keepdims=True)
+        if ((found[sections] >= 0) & (found[sections] != of_section)).any():
+            continue
+        found[sections] = of_section
+        inner = np.flatnonzero((step == one) & (found < 0))
+        begin, end = graph.time[2 * inner], graph.time[2 * inner + 1]
+        number = np.searchsorted(graph.time[2 * sections[:, 0]], begin, side="right") - 1
+        following = np.append(graph.time[2 * sections[1:, 0]], graph.time[2 * ops[-1] + 1])
+        between = (number >= 0) & (end <= following[number])
+        found[inner[between]] = of_section[number[between], 0]
+
+
+def _section_length(names: Ints, first: Ints) -> int:
+    """Return after how many operators an optimizer's step does the same for the next parameter.
+
+    - ``names``: int64: a number for the name of each operator of the step, in order.
+    - ``first``: int64, ascending: where the gradient of each known parameter is first used.
+      Parameters that belong to no module are not known.
+    - Returns: 0 if the step does not repeat.
+    """
+    apart = int(np.gcd.reduce(np.diff(first)))
+    if not apart or names.size % apart:
+        return 0
+    # with parameters that are not known between them, two known ones are several sections apart
+    all_known = names.size == apart * first.size
+    for length in [apart] if all_known else range(1, apart + 1):
+        if apart % length == 0 and (names.reshape(-1, length) == names[:length]).all():
+            return length
+    return 0
+
+
+def backward_nodes(graph: EventGraph) -> BackwardNodes:
+    """Find the nodes of the backward, and what made them.
+
+    A node has the sequence number of the operator that made it, which is the last one to begin
+    on its thread with this number: those before it made no node. Each thread counts for
+    itself; where several threads used a number, the node's ``Fwd thread id`` decides. Flows
+    (``fwdbwd``) say nothing else: PyTorch derives them from the same numbers. O(ops * depth).
+    """
+    is_operator = (graph.gather("category") == "operator").to_numpy()
+    sequence = graph.numbers("sequence")
+    is_gradient = is_operator & graph.named(_GRADIENT)
+    is_node = is_operator & graph.named(_NODE) & ((sequence >= 0) | is_gradient)
+    inside = nearest(graph.op_parent, graph.op_parent, is_node) >= 0
+    same = inside & _repeats(graph, is_node, sequence)
+    ops = np.flatnonzero(is_node & ~same)
+    ops = ops[np.argsort(graph.time[2 * ops], kind="stable")]
+    forward = np.flatnonzero(is_operator & ~is_node & (sequence >= 0))
+    return BackwardNodes(ops, _origin(graph, ops, forward, sequence), is_gradient[ops])
+
+
+def _repeats(graph: EventGraph, is_node: Bools, sequence: Ints) -> Bools:
+    """Return which operations are the node that is evaluated by the node around them."""
+    around = nearest(graph.op_parent, graph.op_parent, is_node)
+    found: Bools = (around >= 0) & (sequence[around] == sequence)
+    return found
+
+
+def _origin(graph: EventGraph, nodes: Ints, forward: Ints, sequence: Ints) -> Ints:
+    thread = graph.numbers("thread")
+    begin = graph.time[0 : 2 * graph.num_ops : 2]
+
+    def table(ops: Ints) -> pl.DataFrame:
+        return pl.DataFrame({
+            "trace": graph.op_trace[ops], "sequence": sequence[ops], "op": ops,
+            "thread": thread[ops], "begin": begin[ops],
+        })  # fmt: skip
+
+    asked = table(nodes).filter(pl.col("sequence") >= 0).drop("thread")
+    pairs = (
+        asked.join(table(forward), on=["trace", "sequence"], suffix="_made")
+        .filter(pl.col("begin_made") < pl.col("begin"))
+        .sort("begin_made", maintain_order=True)
+        .unique(["op", "thread"], keep="last", maintain_order=True)
+    )
+    if pairs["op"].is_duplicated().any():
+        pairs = _on_their_thread(graph, pairs)
+    origin = np.full(graph.num_ops, -1, dtype=np.int64)
+    origin[pairs["op"].to_numpy()] = pairs["op_made"].to_numpy()
+    return origin[nodes]
+
+
+def _on_their_thread(graph: EventGraph, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Keep one operator of a node that has candidates on several threads.
+
+    ``Fwd thread id`` counts threads in an order of its own. An id is the thread on which most of
+    its nodes have a candidate, and no two ids are the same thread.
+    """
+    ops = pairs["op"].unique(maintain_order=True)
+    said = pl.DataFrame({"op": ops, "said": _forward_threads(graph, ops.to_numpy())})
+    named = pairs.join(said, on="op")
+    votes = (
+        named.group_by("trace", "said", "thread")
+        .agg(count=pl.len(), first=pl.col("begin_made").min())
+        .sort("count", "said", "first", descending=[True, False, False])
+    )
+    taken: set[tuple[int, int]] = set()
+    thread_of: dict[tuple[int, int], int] = {}
+    for trace, number, thread in votes.select("trace", "said", "thread").iter_rows():
+        if (trace, number) not in thread_of and (trace, thread) not in taken:
+            thread_of[trace, number] = thread
+            taken.add((trace, thread))
+    threads = pl.DataFrame(
+        [(*key, thread) for key, thread in thread_of.items()],
+        schema={name: named.schema[name] for name in ("trace", "said", "thread")}, orient="row",
+    )  # fmt: skip
+    several = pl.col("op").is_duplicated()
+    decided = named.filter(several).join(threads, on=["trace", "said", "thread"], how="semi")
+    return pl.concat([named.filter(~several), decided])
+
+
+def _forward_threads(graph: EventGraph, ops: Ints) -> pl.Series:
+    """Read ``Fwd thread id`` of operations; -1 where it is not stated."""
+    found = np.full(ops.size, -1, dtype=np.int64)
+    of = graph.op_trace[ops]
+    for number in np.unique(of).tolist():
+        trace, mine = graph.job.traces[number], np.flatnonzero(of == number)
+        attributes = trace.attributes
+        rows = attributes.rows_named("args")
+        owner = attributes.node[rows]
+        place = np.searchsorted(owner, graph.op_row[ops[mine]])
+        place = np.minimum(place, max(owner.size - 1, 0))
+        has = owner[place] == graph.op_row[ops[mine]] if owner.size else np.zeros(0, np.bool_)
+        texts = [attributes.span(row).decode(errors="replace") for row in rows[place[has]].tolist()]
+        said = pl.Series(texts, dtype=pl.String).str.extract(_FORWARD_THREAD)
+        found[mine[has]] = said.cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
+    return pl.Series(found)
+
+
+def node_before(graph: EventGraph, nodes: BackwardNodes) -> Ints:
+    """Return the last node before each that computed gradients, on its thread.
+
+    int64, shape (nodes,): a position among the nodes; that of the node itself if it accumulates no
+    gradient; -1 without one. Autograd accumulates a gradient as soon as it is complete, before any
+    other node.
+    """
+    place = np.arange(nodes.ops.size)
+    table = pl.DataFrame({
+        "trace": graph.op_trace[nodes.ops],
+        "thread": graph.numbers("thread", nodes.ops),
+        "around": graph.op_parent[nodes.ops],
+        "computed": pl.Series(place).set(pl.Series(nodes.is_gradient), None),
+    })  # fmt: skip
+    before = pl.col("computed").forward_fill().over("trace", "thread", "around")
+    return table.select(before.fill_null(-1)).to_series().to_numpy()
+
+
+NO_LAYER, EVERY_LAYER = -1, -2
+
+
+def layers_by_modules(graph: EventGraph) -> Ints | None:
+    """Return the layer of each operation; None if no modules were recorded, or none are alike.
+
+    All modules that are alike are layers, numbered from 0 in the order of their first calls; what
+    is in layers that are in each other is of the outer one. O(operations * depth).
+
+    - Returns: int64, shape (ops,): ``NO_LAYER`` for what is of no layer; ``EVERY_LAYER`` for what
+      an optimizer does for weights of an unknown module.
+    """
+    tree = find_modules(graph)
+    of_module = _layers(tree)
+    if not tree.is_recorded or not (of_module >= 0).any():
+        return None
+    found = np.append(of_module, NO_LAYER)[tree.module]
+    found[(tree.module < 0) & (tree.phase == PHASES.index("optimizer"))] = EVERY_LAYER
+    return found
+
+
+def _layers(tree: ModuleTree) -> Ints:
+    """Return the layer of each module, or ``NO_LAYER``; int64, shape (modules,)."""
+    form = _forms(tree)
+    inside = np.bincount(tree.parent[tree.parent >= 0], minlength=len(tree.paths))
+    alike: dict[tuple[int, int], list[int]] = {}
+    for number, around in enumerate(tree.parent.tolist()):
+        if around >= 0 and inside[number]:
+            alike.setdefault((around, int(form[number])), []).append(number)
+    found = np.full(len(tree.paths), NO_LAYER, dtype=np.int64)
+    layer = 0
+    is_layer = {one for own in alike.values() if len(own) > 1 for one in own}
+    for number, around in enumerate(tree.parent.tolist()):  # a module follows those around it
+        if around >= 0 and found[around] >= 0:
+            found[number] = found[around]
+        elif number in is_layer:
+            found[number] = layer
+            layer += 1
+    return found
+
+
+def _forms(tree: ModuleTree) -> Ints:
+    """Return equal numbers for modules of one class with equal modules in them."""
+    within: list[list[int]] = [[] for _ in tree.paths]
+    form = np.zeros(len(tree.paths), dtype=np.int64)
+    known: dict[tuple[str, tuple[int, ...]], int] = {}
+    for number in range(len(tree.paths) - 1, -1, -1):
+        name = re.sub(r"_\d+$", "", tree.paths[number].rpartition(".")[2])
+        own = name, tuple(reversed(within[number]))
+        form[number] = known.setdefault(own, len(known))
+        if tree.parent[number] >= 0:
+            within[tree.parent[number]].append(int(form[number]))
+    return form

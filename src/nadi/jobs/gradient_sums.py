@@ -16,10 +16,9 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError
 from nadi.jobs.class_rows import Origin, RankClass, typical_columns
-from nadi.jobs.rank_blocks import RoleNames
 from nadi.jobs.recorded_ranks import Direction, KnownRank
 from nadi.jobs.recorded_shares import Insertion, SharedRank, with_insertions, working_rows
-from nadi.jobs.replicated_classes import Classes
+from nadi.jobs.replicated_classes import Classes, RoleNames
 from nadi.recordings.folded.folded_trace import NodeTimes
 from nadi.systems.prices.traced_operations import stated_operations
 from nadi.trace.arrays import Ints

@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 
 from nadi.files.communication_names import comm_type_of_host, comm_type_of_kernel
-from nadi.graph.autograd_pairs import backward_nodes
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.module_tree import backward_nodes
 from nadi.simulation.workload.simulator_nodes import PlayedRank
 from nadi.systems.prices.traced_operations import launching_operators, operators_of
 from nadi.trace.arrays import Bools, Floats, Ints

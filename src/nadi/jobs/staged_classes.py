@@ -12,8 +12,7 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError, Wording
 from nadi.jobs.class_rows import Origin, RankClass
-from nadi.jobs.rank_blocks import RoleNames, resized_axis
-from nadi.jobs.replicated_classes import Classes
+from nadi.jobs.replicated_classes import Classes, RoleNames, resized_axis
 from nadi.jobs.stage_blocks import (
     BACKWARD,
     EMBEDDING,

@@ -35,8 +35,7 @@ from nadi.jobs.class_rows import (
     row_sizes,
     with_more_members,
 )
-from nadi.jobs.rank_blocks import Replicas, RoleNames, outer_end, resized_axis
-from nadi.jobs.replicated_classes import Classes
+from nadi.jobs.replicated_classes import Classes, Replicas, RoleNames, outer_end, resized_axis
 from nadi.systems.device import Device
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.groups import RankGroups, groups_along

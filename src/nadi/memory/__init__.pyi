@@ -15,9 +15,9 @@ from .offloading.flexgen_policy import (
     FlexGenSearch as FlexGenSearch,
     OffloadPolicy as OffloadPolicy,
     best_policy as best_policy,
+    needed_bytes as needed_bytes,
     place_block as place_block,
 )
-from .offloading.flexgen_programs import needed_bytes as needed_bytes
 from .offloading.offloaded_inference import (
     OffloadAnswer as OffloadAnswer,
     OffloadQuestion as OffloadQuestion,
@@ -44,9 +44,10 @@ from .placement.study import (
     PlacementEstimates as PlacementEstimates,
     PlacementQuestion as PlacementQuestion,
     PlacementStudy as PlacementStudy,
+    TierGrid as TierGrid,
     study_placement as study_placement,
+    sweep_tiers as sweep_tiers,
 )
-from .placement.sweep import TierGrid as TierGrid, sweep_tiers as sweep_tiers
 from .placement_choice import (
     ByRoom as ByRoom,
     ByRules as ByRules,

@@ -19,8 +19,9 @@ from nadi.recordings.ranks.collective_matching import (
     communications_of,
     match_collectives,
     match_pairs,
+    report_collectives,
+    report_pairs,
 )
-from nadi.recordings.ranks.collective_mismatches import report_collectives, report_pairs
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CLOCKS, COMMUNICATION_KINDS, MATCHES

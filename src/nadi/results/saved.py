@@ -72,12 +72,26 @@ def read_summary(path: Path | str) -> SavedSummary | None:
     if isinstance(first, dict):
         for kind, (_, keys) in RESULT_KINDS.items():
             if keys <= first.keys() and isinstance(found, list) == (kind == "second_tier"):
-                return SavedSummary(kind, _with_windows(found) if kind in _OF_WINDOWS else found)
+                return SavedSummary(kind, _with_present_names(kind, found))
     if is_folder:
         raise FormatError(
             str(place), "is not a summary of Nadi", "write it again with nadi run -o FOLDER"
         )
     return None
+
+
+def _with_present_names(kind: str, found: Any) -> Any:
+    """Name times as they are named now: of whole jobs before version 0.4 ``step_ns``, too."""
+    if kind in _OF_WINDOWS:
+        return _with_windows(found)
+    if kind == "similarity" and "step_ns" in found and isinstance(found["measures"], list):
+        rows = [
+            one | {"measure": str(one["measure"]).replace("step time, ", "makespan, ")}
+            if isinstance(one, dict) and "measure" in one else one
+            for one in found["measures"]
+        ]  # fmt: skip
+        return {"makespan_ns": found["step_ns"], **found, "measures": rows}
+    return found
 
 
 def _with_windows(value: Any) -> Any:

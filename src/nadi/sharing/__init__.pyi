@@ -1,7 +1,10 @@
 """What ``nadi.sharing`` gives; each name is loaded when it is first used."""
 
-from .attacks.attacked_jobs import ATTACKED_MODELS as ATTACKED_MODELS, attack as attack
-from .attacks.attacks import ATTACKS as ATTACKS
+from .attacks.attacked_jobs import (
+    ATTACKED_MODELS as ATTACKED_MODELS,
+    ATTACKS as ATTACKS,
+    attack as attack,
+)
 from .conditional.conditional_model import (
     ConditionalModel as ConditionalModel,
     write_generator as write_generator,
@@ -26,8 +29,8 @@ from .conversion.link_files import (
     Linking as Linking,
     link_files as link_files,
 )
-from .obfuscation.certified_box import BOX as BOX, network_of as network_of
 from .obfuscation.fidelity import (
+    BOX as BOX,
     GUARANTEES as GUARANTEES,
     IN_BOX as IN_BOX,
     LEVELS as LEVELS,
@@ -36,6 +39,7 @@ from .obfuscation.fidelity import (
     Guarantee as Guarantee,
     ObfuscatedJob as ObfuscatedJob,
     PrivacyLoss as PrivacyLoss,
+    network_of as network_of,
 )
 from .obfuscation.obfuscate import (
     obfuscate as obfuscate,

@@ -567,8 +567,11 @@ class StepLengths:
 
     @property
     def contention(self) -> float:
-        """The share of the timed steps in which their thread was ready and did not run."""
-        return sum(self.ready_ns) / max(sum(self.timed_ns), 1)
+        """The share of the timed steps in which their thread was ready and did not run.
+
+        At most all of them: a wait that began before a step may be counted in it.
+        """
+        return min(sum(self.ready_ns) / max(sum(self.timed_ns), 1), 1.0)
 
 
 def contentions(traces: Iterable[Trace]) -> list[float]:

@@ -15,11 +15,10 @@ from .changes import (
     OnNetwork as OnNetwork,
     Remove as Remove,
     Scale as Scale,
+    ScaleWait as ScaleWait,
     SetTime as SetTime,
     apply_change as apply_change,
 )
-from .drawn_answers import redraw as redraw
-from .launch_changes import Fuse as Fuse, Graphed as Graphed
 from .parts import PartOf as PartOf, part_operations as part_operations
 from .prediction_intervals import Interval as Interval
 from .promising_changes import TriedChange as TriedChange, best_changes as best_changes
@@ -32,13 +31,13 @@ from .reordering.move_search import (
 )
 from .reordering.moves import Move as Move, MoveEarlier as MoveEarlier
 from .selection import Selection as Selection
-from .stream_changes import MoveToStream as MoveToStream
-from .wait_changes import ScaleWait as ScaleWait
+from .stream_changes import Fuse as Fuse, Graphed as Graphed, MoveToStream as MoveToStream
 from .what_if_results import (
     Limit as Limit,
     WhatIf as WhatIf,
     balanced_ranks as balanced_ranks,
     ideal_limits as ideal_limits,
+    redraw as redraw,
     sweep as sweep,
     what_if as what_if,
 )

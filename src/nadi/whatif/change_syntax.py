@@ -19,12 +19,11 @@ from nadi.whatif.changes import (
     OnNetwork,
     Remove,
     Scale,
+    ScaleWait,
     SetTime,
 )
-from nadi.whatif.launch_changes import Fuse, Graphed
 from nadi.whatif.selection import CONDITIONS, KINDS, WAIT, Selection, compile_expression
-from nadi.whatif.stream_changes import MoveToStream
-from nadi.whatif.wait_changes import ScaleWait
+from nadi.whatif.stream_changes import Fuse, Graphed, MoveToStream
 
 _MOST_VALUES = 1_000
 _SELECT = "where SELECT is a regular expression for names and conditions such as kind=kernel"

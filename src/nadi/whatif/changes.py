@@ -9,6 +9,8 @@ Communication on another network.
 Changes that remove operations.
 
 Changes of durations and overheads; dependencies stay the same.
+
+Changes of waits in which a thread runs no operation.
 """
 
 from dataclasses import dataclass, replace
@@ -22,11 +24,65 @@ from nadi.forks import refuse_in_fork
 from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.edges.job_graph import ends_after, starts_in_call
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.replay import replay_graph
+from nadi.graph.unexplained import ThreadWaits, thread_waits
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.collectives import COLLECTIVES
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import exact_ns, exact_rate, format_count, plain_number
-from nadi.whatif.selection import Selection, covered, launchers, outermost, select, selected_modules
+from nadi.whatif.selection import (
+    Selection,
+    covered,
+    launchers,
+    outermost,
+    select,
+    selected_modules,
+    within,
+)
+
+
+@dataclass(frozen=True)
+class ScaleWait:
+    """Multiply the time by a factor in which threads sleep, or wait for what is not recorded.
+
+    Such waits are found by :func:`nadi.graph.thread_waits`. The selection's name and conditions
+    are those of the operation that the thread begins next; the condition ``in=`` is what the
+    thread waits in.
+    """
+
+    selection: Selection
+    factor: float
+
+    def __str__(self) -> str:
+        chosen = "" if self.selection == Selection() else f" {self.selection}"
+        if self.factor == 0:
+            return f"remove wait{chosen}"
+        return f"scale wait{chosen} {plain_number(self.factor)}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
+
+        Raises
+        ------
+        UsageError
+            If no wait is selected, and none was removed before.
+        """
+        waits = selected_waits(graph, self.selection)
+        if not waits.edge.size and _is_as_measured(graph):
+            count = format_count(thread_waits(graph).edge.size)
+            raise UsageError(
+                str(self), f"selects none of the {count} waits",
+                "in= names what a thread waits in, all else the operation that follows",
+            )  # fmt: skip
+        waits = waits.chosen(graph.time[waits.vertex] - waits.time_ns >= since)
+        if float(waits.time_ns.sum()) * self.factor >= _LONGEST_NS:
+            raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")
+        weight, delay = graph.weight.copy(), graph.delay.copy()
+        is_edge = waits.edge >= 0
+        for times, at in ((weight, waits.edge[is_edge]), (delay, waits.vertex[~is_edge])):
+            times[at] = np.rint(times[at] * self.factor)
+        return replace(graph, weight=weight, delay=delay)
+
 
 _OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
 
@@ -514,3 +570,23 @@ def _without_meetings(graph: EventGraph, gone: Bools) -> Edges:
     kept = Edges(*(column[~meets] for column in edges))
     # what only waited for others has no other edge from its start to its end
     return join(kept, make_edges(2 * op, 2 * op + 1, 0, EdgeKind.COMMUNICATION, op))
+
+
+def selected_waits(graph: EventGraph, selection: Selection) -> ThreadWaits:
+    """Find the waits of a selection.
+
+    - Raises UsageError if the names or conditions fit no operation.
+    """
+    waits = thread_waits(graph)
+    found = np.ones(waits.edge.size, dtype=np.bool_)
+    others = replace(selection, inside="")
+    if others != Selection():
+        found &= np.append(select(graph, others), False)[waits.next_op]
+    if selection.inside:
+        found &= np.append(within(graph, selection), False)[waits.around]
+    return waits.chosen(found)
+
+
+def _is_as_measured(graph: EventGraph) -> bool:
+    """Return whether no earlier change has been made, which may have removed all waits."""
+    return bool((replay_graph(graph).time == graph.time).all())

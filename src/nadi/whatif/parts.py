@@ -15,8 +15,14 @@ from nadi.trace.arrays import Bools
 from nadi.trace.attributes import Attributes
 from nadi.trace.schema import DEPS, DEVICE_WORK
 from nadi.units import format_count, format_ns
-from nadi.whatif.module_selection import has_modules, module_parts
-from nadi.whatif.selection import Selection, compile_expression, covered, select
+from nadi.whatif.selection import (
+    Selection,
+    compile_expression,
+    covered,
+    has_modules,
+    module_parts,
+    select,
+)
 
 _SHOWN = 3
 _RANGE = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")

@@ -12,16 +12,15 @@ from nadi.errors import UsageError, checked
 from nadi.files.files import free_memory
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.graph.idle_threads import ThreadWaits, thread_waits
 from nadi.graph.rank_excess import Excess
+from nadi.graph.unexplained import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
 from nadi.trace.categories import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.whatif.balance_change import Balance, ranks_wait
-from nadi.whatif.changes import Change, NoGaps, NoOverhead, Scale
-from nadi.whatif.launch_changes import Graphed
+from nadi.whatif.changes import Change, NoGaps, NoOverhead, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import Interval
 from nadi.whatif.selection import Selection
-from nadi.whatif.wait_changes import ScaleWait
+from nadi.whatif.stream_changes import Graphed
 from nadi.whatif.what_if_results import WhatIf, what_if
 
 LEAST_GAIN = 0.005

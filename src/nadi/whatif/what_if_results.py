@@ -1,17 +1,24 @@
-"""The step time after changes, its new bottleneck, sweeps, and upper bounds."""
+"""The step time after changes, its new bottleneck, sweeps, and upper bounds.
+
+A window before and after changes as a timeline.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 from nadi.errors import Parameter, UsageError, check_kind, checked
 from nadi.graph.contention import PUBLISHED
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay, replay_graph
+from nadi.graph.timeline.schedule_timeline import TimelinePart, write_timelines
 from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.trace.notebook_html import notebook_html, times_of
 from nadi.trace.schema import DEVICE_WORK
@@ -20,9 +27,8 @@ from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
 from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, Scale, apply_change
 from nadi.whatif.contended_replay import contended, unknown_beside_ns
-from nadi.whatif.module_selection import describe_parts
 from nadi.whatif.prediction_intervals import Interval, interval_of
-from nadi.whatif.selection import Selection, describe_inside, selected_modules
+from nadi.whatif.selection import Selection, describe_inside, describe_parts, selected_modules
 
 if TYPE_CHECKING:
     from nadi.results.charts.chart_files import Figure
@@ -277,3 +283,26 @@ def balanced_ranks(graph: EventGraph, window: Window) -> WhatIf | None:
         return what_if(graph, Balance(), window=window) if ranks_wait(graph) else None
     except UsageError:
         return None
+
+
+_BEFORE, _AFTER = "before", "after"
+
+
+def redraw(answer: WhatIf, path: Path | str) -> pl.DataFrame:
+    """Write a window before and after changes as a timeline, side by side.
+
+    A result without changes is drawn once.
+
+    Parameters
+    ----------
+    path
+        As of :func:`write_timelines`, which says what is drawn, returned and raised too.
+    """
+    check_kind("answer", answer, WhatIf, "make one with nadi.what_if")
+    after = TimelinePart.of_replay(answer.replay, answer.path, _AFTER if answer.changes else "")
+    if not answer.changes:
+        return write_timelines(path, [after], answer.window.name)
+    replay = replay_graph(answer.graph)
+    before = TimelinePart.of_replay(replay, walk_critical_path(replay, answer.window), _BEFORE)
+    changes = "; ".join(map(str, answer.changes))
+    return write_timelines(path, [before, after], f"{answer.window.name}: {changes}")

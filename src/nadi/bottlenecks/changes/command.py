@@ -139,7 +139,7 @@ def command(
         from nadi.graph.timeline.schedule_timeline import check_timeline
         from nadi.results.terminal.workers import executor_named
         from nadi.results.text import print_written
-        from nadi.whatif.drawn_answers import redraw as redraw_timeline
+        from nadi.whatif.what_if_results import redraw as redraw_timeline
 
         if redraw:
             check_timeline(redraw, job, overwrite=overwrite)
@@ -192,7 +192,7 @@ def _reorder(
         from nadi.bottlenecks.reordering.result import REORDERING
         from nadi.graph.timeline.schedule_timeline import check_timeline
         from nadi.results.text import print_written
-        from nadi.whatif.drawn_answers import redraw as redraw_timeline
+        from nadi.whatif.what_if_results import redraw as redraw_timeline
 
         if redraw:
             check_timeline(redraw, job, overwrite=overwrite)

@@ -27,7 +27,7 @@ from nadi.graph.load_graph import load_graph
 from nadi.graph.module_times import time_by_module
 from nadi.graph.module_tree import PHASES
 from nadi.graph.operand_shapes import shapes_in, with_other_shapes
-from nadi.graph.operation_groups import group_operations
+from nadi.graph.rank_excess import group_operations
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import MARK, Window, choose_window, find_steps, step_times
 from nadi.kernels.sequences import union_length

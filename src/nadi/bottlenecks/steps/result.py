@@ -45,11 +45,10 @@ from nadi.results.text import name_cell
 from nadi.trace.categories import OTHER_KERNELS
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
-from nadi.whatif.changes import NoGaps, Scale
+from nadi.whatif.changes import NoGaps, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import LEAST_GAIN, TriedChange
 from nadi.whatif.selection import Selection
-from nadi.whatif.wait_changes import ScaleWait
 from nadi.whatif.what_if_results import what_if
 
 _MOST = 30  # names of operations and of collectives
@@ -431,9 +430,11 @@ def _once(leads: Leading) -> list[str]:
 def _in_gaps(verdict: Verdict) -> str:
     """Say that a thread does most in long gaps, which nothing names."""
     unnamed = f", and {_share(verdict.unnamed_ns, verdict)} in long gaps between operations"
+    leads = verdict.leading
+    before = _led(leads) if leads.name else f"the end of a step ({format_ns(leads.time_ns)})"
     return (
         f"{unnamed if 20 * verdict.unnamed_ns >= verdict.length_ns else ''}; most before "
-        f"{_led(verdict.leading)}, in Python or a wait that the recording does not name"
+        f"{before}, in Python or a wait that the recording does not name"
         f"{_meanwhile(verdict)}"
     )
 

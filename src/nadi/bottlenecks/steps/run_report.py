@@ -34,7 +34,7 @@ from nadi.bottlenecks.steps.run import Run
 from nadi.bottlenecks.steps.serving_report import SERVING, describe_serving
 from nadi.errors import checked
 from nadi.files.csv_tables import csv_bytes
-from nadi.files.files import check_target, check_writable, write_pieces
+from nadi.files.files import check_target, write_pieces
 from nadi.files.remedies import remedies_of
 from nadi.files.whole_folders import whole_files
 from nadi.graph.critical_paths import CriticalPath
@@ -269,7 +269,6 @@ def check_results_folder(folder: Path, *, overwrite: bool) -> None:
     """
     for name in RESULT_FILES:
         check_target(folder / name, [], overwrite=overwrite)
-        check_writable(folder / name)
 
 
 def _bold(text: str, *parts: str) -> Text:

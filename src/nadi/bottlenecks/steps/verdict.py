@@ -123,8 +123,9 @@ def leading_range(
 ) -> tuple[str, int, pl.DataFrame] | None:
     """Find the range in which the host spends most time of a path.
 
-    Ranges are annotations and modules, but for the marks of steps and communication. Modules of a
-    class, which differ by a number at their ends, are one range.
+    Ranges are annotations and modules, or without modules functions of Python, but for the marks of
+    steps and communication. Modules of a class, which differ by a number at their ends, are one
+    range.
 
     - ``most_ns``: The time of the operation with most of it.
     - Returns name, ns and segments, or None: Of the smallest range that holds half of the range
@@ -154,8 +155,12 @@ def leading_range(
 
 
 def _ranges(graph: EventGraph) -> Bools:
-    found = (graph.gather("category") == "annotation").to_numpy()
-    found |= graph.named(f"^{_MODULE}")
+    category, is_module = graph.gather("category"), graph.named(f"^{_MODULE}")
+    found = (category == "annotation").to_numpy() | is_module
+    if not is_module.any():  # a profiler with stacks records all functions, and modules beside them
+        holds = np.zeros(graph.num_ops, dtype=np.bool_)
+        holds[graph.op_parent[graph.op_parent >= 0]] = True
+        found |= (category == "python").to_numpy() & holds
     is_range: Bools = found & ~graph.named(f"^{MARK}") & ~graph.communicates
     return is_range
 
@@ -603,14 +608,17 @@ def _leading(
 
 
 def _leading_gap(path: CriticalPath) -> Leading | None:
-    """Return before which operation a thread spends most time in no operation but its step."""
+    """Return before which operation a thread spends most time in no operation but its step.
+
+    Without a name it is the end of a step.
+    """
     named = path.segments.with_columns(
-        before=pl.col("name").shift(-1), length=pl.col("end") - pl.col("start")
+        before=pl.col("name").shift(-1).fill_null("").str.replace(f"^{MARK}.*", ""),
+        length=pl.col("end") - pl.col("start"),
     )
     named = named.filter(
         (pl.col("kind") == "host gap") & pl.col("name").str.contains(f"^$|^{MARK}")
     )
-    named = named.filter(~pl.col("before").str.contains(f"^$|^{MARK}"))
     sums = named.group_by("before").agg(
         pl.sum("length"), pl.len(), pl.col("end").sort_by("length").last()
     )

@@ -81,8 +81,7 @@ def command(
         progress("starting")
         from nadi.estimates.calculon.rules import rules_named
         from nadi.estimates.search_layouts import search_space
-        from nadi.estimates.searches.search import search
-        from nadi.estimates.searches.swept_searches import sweep_search
+        from nadi.estimates.searches.search import search, sweep_search
         from nadi.estimates.single.estimate import describe_search
         from nadi.estimates.stated_files import read_machine, read_model
         from nadi.results.terminal.workers import executor_named

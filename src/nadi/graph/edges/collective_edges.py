@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.graph.edges.edge_list import WaitLimits, join_edges, join_limits, make_limits
-from nadi.graph.edges.rank_vertices import RankOps
+from nadi.graph.edges.rank_vertices import RankOps, WaitLimits, join_edges, join_limits, make_limits
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.kernels.sequences import expand_ranges
 from nadi.recordings.dependencies.device_calls import communication_calls, launcher_rows

@@ -12,8 +12,15 @@ import numpy as np
 from nadi.errors import NadiError, check_kind, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.edges.collective_edges import meet
-from nadi.graph.edges.edge_list import WaitLimits, join_limits, make_limits
-from nadi.graph.edges.rank_vertices import RankOps, RankPart, rank_ops, thread_edges
+from nadi.graph.edges.rank_vertices import (
+    RankOps,
+    RankPart,
+    WaitLimits,
+    join_limits,
+    make_limits,
+    rank_ops,
+    thread_edges,
+)
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.overheads import (
     LAUNCH_CLASSES,

@@ -1,11 +1,14 @@
-"""The operations of one rank as vertices, and its threads as chains of vertices."""
+"""The operations of one rank as vertices, and its threads as chains of vertices.
 
+Edges and limits: the result of each rule for the graph, concatenated at the end.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from nadi.graph.edges.edge_list import WaitLimits
 from nadi.graph.edges.thread_chain_kernels import Chain, ThreadOps, chain_threads
 from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.recordings.dependencies.operator_nesting import Nesting, nest
@@ -14,6 +17,16 @@ from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK, LABELS
 from nadi.trace.trace import Trace
+
+
+class WaitLimits(NamedTuple):
+    """Boundaries before which a thread waits: at most ``most`` of the time before is its own work.
+
+    int64, shape (limits,): vertex; ns.
+    """
+
+    vertex: Ints
+    most: Ints
 
 
 @dataclass(frozen=True)
@@ -164,3 +177,20 @@ def thread_edges(rank: RankOps, limits: WaitLimits) -> list[Edges]:
             chain.kind[after], chain.owner[after],
         ))  # fmt: skip
     return edges
+
+
+def make_limits(vertex: Ints, most: Ints | int) -> WaitLimits:
+    """Make limits; a scalar ``most`` applies to all of them."""
+    return WaitLimits(vertex, np.broadcast_to(np.asarray(most, dtype=np.int64), vertex.shape))
+
+
+def join_edges(parts: Sequence[Edges]) -> Edges:
+    """Concatenate edges, in order."""
+    return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def join_limits(parts: Sequence[WaitLimits]) -> WaitLimits:
+    """Concatenate limits, in order."""
+    none = np.empty(0, dtype=np.int64)
+    columns = zip(WaitLimits(none, none), *parts, strict=True)
+    return WaitLimits(*(np.concatenate(column) for column in columns))

@@ -46,7 +46,7 @@ def command(
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Draw the schedule."""
-    from nadi.graph.timeline.schedule_files import draw_schedule
+    from nadi.graph.timeline.schedule_timeline import draw_schedule
     from nadi.results.text import print_written
     from nadi.units import format_counted
 

@@ -16,8 +16,14 @@ from nadi.memory.offloading.flexgen_costs import (
     inference_of_model,
     parse_offload_machine,
 )
-from nadi.memory.offloading.flexgen_policy import OffloadPolicy, best_policy, place_block
-from nadi.memory.offloading.flexgen_programs import FREE, SharesGiven, needed_bytes
+from nadi.memory.offloading.flexgen_policy import (
+    FREE,
+    OffloadPolicy,
+    SharesGiven,
+    best_policy,
+    needed_bytes,
+    place_block,
+)
 from nadi.models.llm.language_model import load_language_model
 from nadi.units import format_bytes
 

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from nadi.models.job_rows import ADAM_STATE
+from nadi.models.llm.chunk_tensors import cache_width, group_size
 from nadi.models.llm.language_model import LanguageModel, load_language_model
-from nadi.models.llm.lasting_tensors import cache_width, group_size
 from nadi.models.llm.layer_pieces import model_flops
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.pipeline_schedules import (

@@ -26,9 +26,15 @@ from nadi.models.job_rows import (
     adam_work,
     exchange,
 )
-from nadi.models.llm.chunk_tensors import ChunkTensors, Layers, between
+from nadi.models.llm.chunk_tensors import (
+    ChunkTensors,
+    LastingTensors,
+    Layers,
+    between,
+    group_size,
+    layer_name,
+)
 from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.lasting_tensors import LastingTensors, group_size, layer_name
 from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.pipeline_schedules import (

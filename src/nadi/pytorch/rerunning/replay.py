@@ -25,7 +25,7 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.progress import listening
-from nadi.pytorch.rerunning.operator_trials import Skipped, bounded_memory
+from nadi.pytorch.rerunning.operator_trials import Communicator, Skipped, bounded_memory
 from nadi.pytorch.rerunning.recorded_calls import RecordedCalls
 from nadi.pytorch.rerunning.replay_run import (
     ALL_OPERATORS,
@@ -36,7 +36,6 @@ from nadi.pytorch.rerunning.replay_run import (
     prepare_replay,
     run_replay,
 )
-from nadi.pytorch.rerunning.replayed_communication import Communicator
 from nadi.recordings.job_of_files import load_job
 from nadi.recordings.matching.name_alignment_kernels import align
 from nadi.results.terminal.workers import end_with_parent

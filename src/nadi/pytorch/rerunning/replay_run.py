@@ -12,6 +12,7 @@ from nadi.pytorch.collecting.recorder import record
 from nadi.pytorch.fake.operation_log import CALLS
 from nadi.pytorch.rerunning.operand_rules import refused_operands
 from nadi.pytorch.rerunning.operator_trials import (
+    Communicator,
     Replayable,
     external_tensors,
     find_replayable,
@@ -21,7 +22,6 @@ from nadi.pytorch.rerunning.order import order_streams, order_threads, recorded_
 from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, RecordedCalls
 from nadi.pytorch.rerunning.replay_plan import ReplayPlan, plan_replay
 from nadi.pytorch.rerunning.replay_source import ReplaySource, replay_source
-from nadi.pytorch.rerunning.replayed_communication import Communicator
 from nadi.pytorch.rerunning.thread_team import ThreadTeam
 from nadi.trace.trace import Trace
 

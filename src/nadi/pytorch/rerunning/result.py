@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from nadi.files.files import check_target, check_writable, write_pieces
+from nadi.files.files import check_target, write_pieces
 from nadi.pytorch.rerunning.operator_trials import Skipped
 from nadi.pytorch.rerunning.replay import ReplayedJob
 from nadi.results.declared import COUNT, LABEL, NS, Column, Lines, Result, Rows, in_words
@@ -134,7 +134,6 @@ def check_script(path: Path, sources: Sequence[Path], *, overwrite: bool) -> Non
     - Raises InputError if it cannot be written, or exists already and ``overwrite`` is not given.
     """
     check_target(path, sources, overwrite=overwrite)
-    check_writable(path)
 
 
 def write_script(path: Path, done: ReplayedJob) -> None:

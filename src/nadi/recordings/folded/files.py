@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import FormatError, NadiError, UsageError
-from nadi.files.files import check_target, check_writable, is_local, locate, read_head, write_pieces
+from nadi.files.files import check_target, locate, read_head, write_pieces
 from nadi.files.native.nadi_file import (
     DAMAGED,
     FOLD,
@@ -88,8 +88,6 @@ def check_folded_output(path: Path | str, source: Path | str | None, *, overwrit
     if not place.name.endswith(".nadi"):
         raise UsageError(str(path), "a folded job is one file of Nadi's own", "end it in .nadi")
     check_target(place, [] if source is None else [locate(source)], overwrite=overwrite)
-    if is_local(place):
-        check_writable(place)
 
 
 def write_folded(job: FoldedJob, path: Path | str) -> int:

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
 from nadi.recordings.folded.repeats import (
     frame_of_operands,
     operands_apart,
@@ -16,7 +15,10 @@ from nadi.recordings.folded.repeats import (
 )
 from nadi.recordings.folded.row_values import (
     COUNTERS,
+    Loop,
     RowLayout,
+    SignedRows,
+    find_repeats,
     join_values,
     names_of,
     numbered_names,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.errors import UsageError
-from nadi.files.files import check_target, check_writable, locate, write_beside
+from nadi.files.files import check_target, locate, write_beside
 from nadi.results.page.figures import Figures, compact, zipped
 from nadi.units import printable
 
@@ -124,7 +124,6 @@ def check_page(path: Path, sources: list[Path], *, overwrite: bool) -> None:
     if path.suffix not in (".html", ".htm"):
         raise UsageError(str(path), "a report is HTML", "give a name that ends in .html")
     check_target(locate(path), [locate(source) for source in sources], overwrite=overwrite)
-    check_writable(path)
 
 
 SECTIONS = (

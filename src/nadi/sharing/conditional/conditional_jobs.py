@@ -194,7 +194,10 @@ def _sizes(model: ConditionalModel, values: StageValues, rows: _Rows) -> _Sizes:
     own = [[_whole(law.at(of_stage), 1) for law in one.sides] for one in model.templates]
     table = np.array([one or [-1] * 4 for one in own], dtype=np.int64)
     first = slice(rows.first_segment)
-    of_stage |= sums_of_products(table[rows.template[first]], rows.layer[first], values.sizes)
+    names = [model.templates[one].key.name for one in rows.template[first].tolist()]
+    of_stage |= sums_of_products(
+        table[rows.template[first]], rows.layer[first], names, values.sizes
+    )
     for one, sides in zip(model.templates, own, strict=True):
         of_row = of_stage | {f"side_{place}": float(side) for place, side in enumerate(sides)}
         for law, column in zip((one.flops, one.bytes, one.comm_bytes), found[:3], strict=True):

@@ -14,7 +14,14 @@ from nadi.files.files import locate, read_file
 from nadi.models.llm.generated_jobs import llm_job
 from nadi.models.llm.language_model import LanguageModel, MixtureOfExperts
 from nadi.recordings.jobs import given_job
-from nadi.sharing.conditional.stage_values import AXES, EXPERTS, LABEL, OF_EXPERTS, Conditions
+from nadi.sharing.conditional.stage_values import (
+    AXES,
+    EXPERTS,
+    LABEL,
+    OF_EXPERTS,
+    SHARED,
+    Conditions,
+)
 from nadi.trace.trace import Job, Trace
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -56,6 +63,8 @@ class Ranges(NamedTuple):
         Their names; other jobs have a form that is drawn freely.
     experts
         Least and most experts of a layer, powers of 2; without them layers are dense.
+    sharing
+        Ranks that share the experts of a layer, at most.
     """
 
     hidden: tuple[int, int] = (256, 4096)
@@ -66,6 +75,7 @@ class Ranges(NamedTuple):
     ranks: int = 8
     families: tuple[str, ...] = tuple(FAMILIES)
     experts: tuple[int, int] | None = None
+    sharing: int = 1
 
 
 USUAL_RANGES = Ranges()
@@ -107,7 +117,7 @@ def _drawn(random: np.random.Generator, ranges: Ranges) -> Conditions:
     if ranges.experts:
         width = tp * 64 * int(random.integers(hidden // tp // 256 + 1, hidden // tp // 32 + 2))
         of_experts = {EXPERTS: power(*ranges.experts), "top_k": one_of(1, 2), "expert_ffn": width}
-    return {
+    found: Conditions = {
         "family": family, **form, "hidden": hidden,
         "layers": layers, "heads": heads, "head_dim": head_dim,
         "kv_heads": one_of(heads, heads, heads // 2, heads // 4, 2), "ffn": tp * 64 * int(
@@ -120,6 +130,13 @@ def _drawn(random: np.random.Generator, ranges: Ranges) -> Conditions:
         "recompute": one_of("none", "none", "selective", "full"),
         "attention": one_of("flash", "flash", "unfused"), **of_experts,
     }  # fmt: skip
+    if of_experts and ranges.sharing > 1:
+        most = min(ranges.sharing, int(of_experts[EXPERTS]), tp * cp * dp)  # all powers of 2
+        found |= {SHARED: power(1, most)}
+        found["sequence_parallel"] = tp > 1 and (
+            int(found[SHARED]) > 1 or bool(found["sequence_parallel"])
+        )
+    return found
 
 
 def generated_job(known: Conditions) -> Job:

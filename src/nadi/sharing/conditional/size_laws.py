@@ -26,8 +26,12 @@ _WORTH = 0.7
 _STARTS = 6
 _SIDES = 4
 _AXES = ("per_tp", "per_dp")
+_SHARES: tuple[tuple[str, ...], ...] = ((), ("per_tp",), ("per_dp",), _AXES, ("per_edp",))
 _BATCHES = ("micro_batch", "tokens", "whole_tokens")
-_SUMS = ("products", "layer_products", "layer_dense", "layer_experts")
+_SUMS = (
+    "products", "layer_products", "layer_dense", "layer_experts", "dense_products",
+    "expert_products",
+)  # fmt: skip
 _OF_PLAN = ("schedule", "recompute", "attention =", "sequence_parallel", "zero", "dp", "cp", "pp")
 _MOST_QUESTIONS = 3
 _FEW_TERMS = 4.0
@@ -185,7 +189,7 @@ class LawFinder:
 
     @property
     def _widths(self) -> list[str]:
-        inside = {*_AXES, *_BATCHES, *_SUMS, "stage_layers", _FIRST, _LAST, *self._facts}
+        inside = {*_AXES, "per_edp", *_BATCHES, *_SUMS, "stage_layers", _FIRST, _LAST, *self._facts}
         every = dict.fromkeys(name for one in self.values for name in one)
         return [name for name in every if name not in inside and self._varies(name)]
 
@@ -200,7 +204,7 @@ class LawFinder:
         products: list[tuple[str, ...]] = [(), *((one,) for one in (*widths, *_SUMS)), *pairs]
         names = [
             (*batch, *product, *axes)
-            for axes in ((), ("per_tp",), ("per_dp",), _AXES)
+            for axes in _SHARES
             for batch in ((), *((one,) for one in _BATCHES))
             for product in products
         ]
@@ -219,7 +223,7 @@ class LawFinder:
         names = [
             (*product, *place, *flag, *axes)
             for flag in flags
-            for axes in ((), ("per_tp",), ("per_dp",), _AXES)
+            for axes in _SHARES
             for place in _PLACES
             for product in products
         ]

@@ -14,7 +14,6 @@ import polars as pl
 from nadi.errors import InputError
 from nadi.sharing.conditional.stage_values import (
     AXES,
-    EXPERTS,
     Conditions,
     StageValues,
     group_ways,
@@ -28,6 +27,8 @@ from nadi.trace.trace import Job, Trace
 
 BEFORE, LAYER, AFTER = range(3)
 """Slots of a segment."""
+_EXPERTS = ".experts."  # in names of their operations
+_GROUP = "edp["
 _QUANTITIES = ("flops", "bytes", "comm_bytes")
 _REMEDY = "give jobs as nadi generate llm makes them, or learn a model of them without conditions"
 
@@ -45,6 +46,9 @@ class OperationKey(NamedTuple):
         As the columns and attributes of nodes state them.
     turn
         How many equal ones are before it in a visit.
+    of_experts
+        Whether its group is called one of ranks that have the same experts. Of one rank for each
+        expert such a group has the ranks of a data parallel one.
     """
 
     kind: str
@@ -57,6 +61,7 @@ class OperationKey(NamedTuple):
     op_class: str
     dtype: str
     turn: int
+    of_experts: bool = False
 
 
 class Segment(NamedTuple):
@@ -149,9 +154,9 @@ def read_stage(
     sizes = [trace.column(name) for name in _QUANTITIES]
     operations = stated_operations(trace)
     first = range(sum(len(one.rows) for one in visits if one.segment == 0))
-    values.sizes.update(
-        sums_of_products(operations.shape[first], trace.column("layer")[first], values.sizes)
-    )
+    names = nodes["name"][: len(first)].cast(pl.String).to_list()
+    of_layers = trace.column("layer")[first]
+    values.sizes.update(sums_of_products(operations.shape[first], of_layers, names, values.sizes))
     deps = trace.deps.filter(pl.col("kind").cast(pl.String).is_in(GIVEN_DEPS))
     peer = np.maximum(trace.column("src"), trace.column("dst"))
     return StageProgram(
@@ -163,22 +168,26 @@ def read_stage(
     )  # fmt: skip
 
 
-def sums_of_products(sides: Ints, layer: Ints, sizes: Mapping[str, float]) -> dict[str, float]:
+def sums_of_products(
+    sides: Ints, layer: Ints, names: Sequence[str], sizes: Mapping[str, float]
+) -> dict[str, float]:
     """Return what matrices of a stage's first segment amount to: its weights, and a layer's.
 
     - ``sides``: int64, shape (operations, 4): of products; those that are no product of two
-      matrices are left out, such as attention. One product of all experts counts as all their
-      weights.
+      matrices are left out, such as attention. One product of several experts counts as the weights
+      of all that the rank has.
     - ``layer``: int64, shape (operations,): -1 for none.
+    - ``names``: Of the operations.
     - ``sizes``: Of the stage.
     """
     matrices = sides[:, 0]
-    of_experts = (matrices == sizes.get(EXPERTS, 0)) & (sides[:, 2:] == sizes["hidden"]).any(axis=1)
-    counted = np.where((matrices == 1) | of_experts, matrices, 0)
+    of_experts = np.array([_EXPERTS in one for one in names], dtype=np.bool_) & (matrices > 0)
+    counted = np.where(of_experts, sizes.get("own_experts", 0), matrices == 1)
     weights = (counted * sides[:, 2] * sides[:, 3]).astype(np.float64)
     own = layer == layer.max()
     found = {
-        "products": weights, "layer_products": weights[own],
+        "products": weights, "dense_products": weights[~of_experts],
+        "expert_products": weights[of_experts], "layer_products": weights[own],
         "layer_dense": weights[own & ~of_experts], "layer_experts": weights[own & of_experts],
     }  # fmt: skip
     return {name: float(one.sum()) for name, one in found.items()}
@@ -221,7 +230,8 @@ def _keys(
     columns = [
         nodes[name].cast(pl.String).to_list() for name in ("name", "kind", "comm_type")
     ]  # fmt: skip
-    stream = trace.column("stream").tolist()
+    stream, group = trace.column("stream").tolist(), trace.column("group").tolist()
+    called = [name.startswith(_GROUP) for name in trace.groups["name"].cast(pl.String)]
     operations = stated_operations(trace)
     classes = [OP_CLASSES[one] if one < len(OP_CLASSES) else "" for one in operations.op_class]
     dtypes = [DTYPE_NAMES[one] if one < len(DTYPE_NAMES) else "" for one in operations.dtype]
@@ -234,6 +244,7 @@ def _keys(
             key = OperationKey(
                 kind, visit.slot, name, phase[row], stream[row], columns[1][row],
                 columns[2][row], classes[row], dtypes[row], 0,
+                group[row] >= 0 and called[group[row]],
             )  # fmt: skip
             often[key] = often.get(key, -1) + 1
             found.append(key._replace(turn=often[key]))

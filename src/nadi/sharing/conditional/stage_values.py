@@ -20,11 +20,13 @@ LABEL = "family"
 EXPERTS = "experts"
 """The condition of a mixture of experts: how many there are; it needs those that follow."""
 OF_EXPERTS = ("top_k", "expert_ffn")
+SHARED = "ep"
+"""The condition of how many ranks share the experts of a layer."""
 _PROPORTIONS = ("heads", "head_dim", "kv_heads", "ffn")
 _LARGEST = 1 << 31
 _USUAL: Conditions = {"tp": 1, "cp": 1, "dp": 1, "pp": 1, "micro_batch": 1}
-_NO_SIZES = {*AXES, "layers", "micro_batch", "global_batch", "zero"}
-_ENDS = "ends of "
+_NO_SIZES = {*AXES, SHARED, "layers", "micro_batch", "global_batch", "zero"}
+_ENDS, _OF_EXPERTS = "ends of ", "experts "
 
 
 class StageValues(NamedTuple):
@@ -62,16 +64,41 @@ def with_usual(conditions: Mapping[str, int | str | bool], where: str) -> Condit
         known.setdefault("global_batch", int(known["dp"]) * int(known["micro_batch"]))
     numbers = {**dict.fromkeys(NEEDED, 1), "zero": 0}
     numbers |= {name: 1 for name in _PROPORTIONS if name in known}
-    numbers |= dict.fromkeys((EXPERTS, *OF_EXPERTS), 1) if EXPERTS in known else {}
+    if EXPERTS in known:
+        known.setdefault(SHARED, 1)
+        numbers |= dict.fromkeys((EXPERTS, *OF_EXPERTS, SHARED), 1)
     for name, least in numbers.items():
         value = known.get(name, 0 if name == "zero" else None)
         if type(value) is not int or not least <= value < _LARGEST:
             what = "is missing" if value is None else f"is {value!r}"
             raise InputError(where, f"the condition {name} {what}", f"state {name} as a number")
+    if EXPERTS in known and not is_shared_equally(known):
+        what = f"the condition {SHARED} is {known[SHARED]}, which does not divide experts and ranks"
+        raise InputError(where, what, f"state a {SHARED} that divides experts and tp * cp * dp")
     if not micro_batches_of(known):
         what = "global_batch is less than a micro-batch on each data parallel rank"
         raise InputError(where, what, "state at least dp * micro_batch")
     return known
+
+
+def is_shared_equally(known: Conditions) -> bool:
+    """Return whether ranks can share the experts of a layer as the conditions say."""
+    shared, expert_tp = int(known[SHARED]), _expert_tp(known)
+    return not int(known[EXPERTS]) % shared and not _ranks_of_stage(known) % (shared * expert_tp)
+
+
+def _ranks_of_stage(known: Conditions) -> int:
+    return int(known["tp"]) * int(known["cp"]) * int(known["dp"])
+
+
+def _expert_tp(known: Conditions) -> int:
+    """Return how many tensor parallel ranks share the widths of an expert."""
+    return 1 if int(known[SHARED]) > 1 else int(known["tp"])
+
+
+def _expert_ranks(known: Conditions) -> int:
+    """Return how many ranks have the same experts."""
+    return _ranks_of_stage(known) // (int(known[SHARED]) * _expert_tp(known))
 
 
 def stage_layers(layers: int, stages: int, stage: int) -> range:
@@ -122,6 +149,15 @@ def _sizes(known: Conditions) -> dict[str, float]:
         found["all_experts"] = found[EXPERTS] * width
         found["routed_width"] = routed * width
         found["routed_share"] = routed / found[EXPERTS]
+        # what a rank has of them
+        shared = float(known[SHARED])
+        found["own_experts"] = found[EXPERTS] / shared
+        found["own_width"] = width / _expert_tp(known)
+        found["own_share"] = found["routed_share"] * shared
+        found["sent_copies"] = routed * shared
+        found["per_edp"] = 1 / _expert_ranks(known)
+    elif "ffn" in found:
+        found["dense_width"] = found["ffn"]
     batch = float(known["micro_batch"])
     return {
         **found, "micro_batch": batch, "tokens": batch * found["sequence"] / cp,
@@ -136,6 +172,9 @@ def _facts(known: Conditions) -> dict[str, float]:
         found["tp > kv_heads"] = float(int(known["tp"]) > int(known["kv_heads"]))
     if EXPERTS in known:
         found["has experts"] = 1.0
+        found["expert_tp > 1"] = float(_expert_tp(known) > 1)
+        found["ep > 1"] = float(int(known[SHARED]) > 1)
+        found["edp > 1"] = float(_expert_ranks(known) > 1)
     for name, value in known.items():
         if isinstance(value, bool):
             found[name] = float(value)
@@ -151,15 +190,21 @@ def group_ways() -> Iterator[str]:
     for mask in sorted(range(1, 1 << len(AXES)), key=int.bit_count):
         yield "+".join(axis for place, axis in enumerate(AXES) if mask >> place & 1)
     yield from (_ENDS + axis for axis in AXES)
-    yield "kv"
+    yield from ("kv", _OF_EXPERTS + SHARED, f"{_OF_EXPERTS}edp")
 
 
 def members_of(way: str, known: Conditions) -> Ints:
-    """Return the groups of a way; int64, shape (groups, members)."""
+    """Return the groups of a way; int64, shape (groups, members), none without experts."""
     axes = {axis: int(known[axis]) for axis in AXES}
     if way == "kv":
         copies = _key_copies(known)
         return groups_along({"kv": copies, **axes, "tp": axes["tp"] // copies}, ["kv"])
+    if way.startswith(_OF_EXPERTS):
+        if EXPERTS not in known:
+            return np.zeros((0, 0), dtype=np.int64)
+        ranks = {"expert_tp": _expert_tp(known), SHARED: int(known[SHARED]),
+                 "edp": _expert_ranks(known), "pp": axes["pp"]}  # fmt: skip
+        return groups_along(ranks, [way.removeprefix(_OF_EXPERTS)])
     if way.startswith(_ENDS):
         return np.ascontiguousarray(groups_along(axes, [way.removeprefix(_ENDS)])[:, [0, -1]])
     return groups_along(axes, way.split("+"))

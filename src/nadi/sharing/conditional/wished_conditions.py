@@ -1,7 +1,7 @@
 """The conditions of a job that is wished for: stated ones, and the rest after a learned job."""
 
 from collections.abc import Mapping
-from math import lcm
+from math import gcd, lcm
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -11,8 +11,11 @@ from nadi.sharing.conditional.conditional_model import ConditionalModel
 from nadi.sharing.conditional.released_corpus import drawn_of
 from nadi.sharing.conditional.stage_values import (
     AXES,
+    EXPERTS,
     LABEL,
+    SHARED,
     Conditions,
+    is_shared_equally,
     micro_batches_of,
     with_usual,
 )
@@ -64,6 +67,7 @@ def wished_conditions(
                     f"state a multiple of {inner}, or other axes")  # fmt: skip
         known["dp"] = ranks // inner
     _follow_width(base, known, wishes)
+    _share_experts(known, wishes)
     if int(known["tp"]) == 1 and "sequence_parallel" in known:
         known["sequence_parallel"] = False
     if "global_batch" not in wishes:
@@ -130,6 +134,17 @@ def _follow_width(base: Conditions, known: Conditions, wishes: Mapping[str, Any]
         known[name] = max(round(int(base[name]) * wider / multiple), 1) * multiple
 
 
+def _share_experts(known: Conditions, wishes: Mapping[str, Any]) -> None:
+    """Let as many ranks share experts as can; those along tp then have tokens of their own."""
+    if EXPERTS not in known:
+        return
+    if SHARED not in wishes:
+        ranks = int(known["cp"]) * int(known["dp"])
+        known[SHARED] = gcd(int(known.get(SHARED, 1)), int(known[EXPERTS]), ranks)
+    if int(known[SHARED]) > 1 and "sequence_parallel" in known.keys() - wishes.keys():
+        known["sequence_parallel"] = True
+
+
 def _check_shares(known: Conditions) -> None:
     tp, dp = int(known["tp"]), int(known["dp"])
     of_step = dp * int(known["micro_batch"])
@@ -140,6 +155,12 @@ def _check_shares(known: Conditions) -> None:
         if name in known and int(known[name]) % share:
             _refuse(name, known[name], f"{of} = {share} does not divide it",
                     f"state a multiple of {share}")  # fmt: skip
+    if EXPERTS in known and not is_shared_equally(known):
+        _refuse(SHARED, known[SHARED], "it does not divide experts and tp * cp * dp",
+                "state one that divides both")  # fmt: skip
+    if int(known.get(SHARED, 1)) > 1 and tp > 1 and not known.get("sequence_parallel", True):
+        _refuse(SHARED, known[SHARED], "tensor parallel ranks hold the same tokens",
+                "state sequence_parallel, or tp 1")  # fmt: skip
     if int(known["layers"]) < int(known["pp"]):
         _refuse("layers", known["layers"], f"there are {known['pp']} stages", "state more layers")
 

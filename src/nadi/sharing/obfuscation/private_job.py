@@ -228,7 +228,7 @@ _ROUNDS = 64  # the same for every job: the number of layers and of micro-batche
 def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[Job, PrivacyLoss]:
     """Return a job of noisy times and volumes, and what it spends.
 
-    - ``job``: Without names, from :func:`nadi.sharing.obfuscation.structure.simulator_job`, with
+    - ``job``: Without names, from :func:`nadi.sharing.obfuscation.obfuscate.simulator_job`, with
       times.
     - ``epsilon``: The privacy loss of the whole release.
     - ``random``: By default the randomness of the operating system. It is not derived from a key:

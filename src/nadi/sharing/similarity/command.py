@@ -38,7 +38,7 @@ def command(
     ] = "",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Compare, and print a row per measure and the step times."""
+    """Compare, and print a row per measure and the times of the whole jobs."""
     from nadi.results.terminal.progress import show_progress
 
     with show_progress(announce=False, use="compare") as progress:

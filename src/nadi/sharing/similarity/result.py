@@ -1,4 +1,4 @@
-"""How alike two jobs are: distances with their reference points, and step times on systems."""
+"""How alike two jobs are: distances with their reference points, and makespans on systems."""
 
 from nadi.results.declared import ALL, LABEL, NAME, NS, Column, Lines, Result, Rows, decimals
 from nadi.units import format_change
@@ -23,7 +23,7 @@ SIMILARITY = Result(
                 Column("is_near", " ", shown=lambda row: "near" if row["is_near"] else "far"),
             ),
             pick=lambda data: [
-                i for i, row in enumerate(data["measures"]) if "step time" not in row["measure"]
+                i for i, row in enumerate(data["measures"]) if "makespan" not in row["measure"]
             ],
             top=ALL,
         ),
@@ -44,8 +44,8 @@ SIMILARITY = Result(
         ),
         Lines(lambda _: [""]),
         Rows(
-            "step_ns", "simulated time of the whole job",
-            lambda found: [(*key, *both) for key, both in found.step_ns.items()],
+            "makespan_ns", "simulated time of the whole job",
+            lambda found: [(*key, *both) for key, both in found.makespan_ns.items()],
             (
                 Column("system", "system", NAME, get=lambda row: row[0]),
                 Column("what_if", "what-if", NAME, get=lambda row: row[1]),

@@ -9,6 +9,7 @@ nothing of it but histograms.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -199,7 +200,7 @@ class Likeness:
     Attributes
     ----------
     measure
-        What is compared, such as ``operation mix``, or ``step time, dgx-h100``.
+        What is compared, such as ``operation mix``, or ``makespan, dgx-h100``.
     distance
         From 0 for equal to 1 for nothing in common.
     floor
@@ -231,7 +232,7 @@ class Similarity:
     ----------
     measures
         Each measure once; those that neither job states are left out.
-    step_ns
+    makespan_ns
         The time of each job on each system, by system and change (empty for none), in ns.
     reference
         The system whose simulation gave gaps, memory, critical path and responses.
@@ -240,9 +241,16 @@ class Similarity:
     """
 
     measures: tuple[Likeness, ...]
-    step_ns: dict[tuple[str, str], tuple[int, int]]
+    makespan_ns: dict[tuple[str, str], tuple[int, int]]
     reference: str
     verbatim: tuple[Verbatim, ...] = ()
+
+    @property
+    def step_ns(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """The former name of ``makespan_ns``, for one release."""
+        text = "step_ns is makespan_ns now: it is the time of the whole job, not of one step"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.makespan_ns
 
     def __getitem__(self, measure: str) -> Likeness:
         for one in self.measures:
@@ -405,7 +413,7 @@ def _distances(one: _Measured, other: _Measured) -> dict[str, float | None]:
         apart = [abs(a - b) for a, b in pairs if a is not None and b is not None]
         found[about] = float(np.mean(apart)) if apart else None  # names may be others
     for (name, change), time in one.times.items():
-        label = f"step time, {name}" + (f", {change}" if change else "")
+        label = f"makespan, {name}" + (f", {change}" if change else "")
         if (name, change) in other.times:
             found[label] = relative_difference(time, other.times[name, change])
     return found

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.kernels.sequences import expand_ranges
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns, lane_numbers
-from nadi.trace.arrays import Hashes, Ints
+from nadi.trace.arrays import Floats, Hashes
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _RUNS = (8, 32)
@@ -42,7 +43,7 @@ def verbatim_shares(known: JobColumns, other: JobColumns) -> dict[str, float]:
     a thread or stream that the known job has, too, over the longest of them all; ``unseen runs``
     are those of so many operations in a row that it does not have; ``nearest sequence`` is how much
     of each thread or stream differs from the one of the known job that is the most alike, by runs
-    of 8. O(operations log operations + pairs of threads and streams).
+    of 8. O(operations log operations + pairs of threads and streams that have such runs in common).
     """
     labels = {name: number for number, name in enumerate(known.labels)}
     for name in other.labels:
@@ -115,17 +116,41 @@ def _longest_run(known: list[Hashes], other: list[Hashes]) -> int:
 
 def _nearest(known: list[Hashes], other: list[Hashes]) -> float:
     """Return how far sequences are from the nearest, each by its length; 0 to 1."""
-    mine = [np.unique(_runs_of(one, min(_RUNS[0], one.size))) for one in known]
-    apart, weights = [], []
-    for one in other:
-        own = np.unique(_runs_of(one, min(_RUNS[0], one.size)))
-        most = max((_common(own, each) for each in mine), default=0.0)
-        apart.append(1 - most)
-        weights.append(one.size)
-    return float(np.average(apart, weights=weights)) if apart else 0.0
+    mine, theirs = ([np.unique(_runs_of(one, min(_RUNS[0], one.size))) for one in side]
+                    for side in (known, other))  # fmt: skip
+    apart = 1 - _most_alike(mine, theirs)
+    return float(np.average(apart, weights=[one.size for one in other])) if other else 0.0
 
 
-def _common(one: Ints | Hashes, other: Ints | Hashes) -> float:
-    """Return what two sets have in common, over all that either has."""
-    both = np.intersect1d(one, other, assume_unique=True).size
-    return both / max(one.size + other.size - both, 1)
+def _most_alike(known: list[Hashes], other: list[Hashes]) -> Floats:
+    """Return for each set what it has in common with a known set, over both, at most.
+
+    Values that the same known sets have are counted together, and of those that most sets have,
+    the sets without them: of threads that are nearly alike these are few. So each set is looked up
+    once, and not beside each known one.
+    """
+    sizes = np.array([one.size for one in known], dtype=np.int64)
+    if not sizes.sum():
+        return np.zeros(len(other))
+    value, place = np.unique(np.concatenate(known), return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    owner = np.repeat(np.arange(sizes.size), sizes)[order]
+    begin = np.searchsorted(place[order], np.arange(value.size + 1))
+    names = np.random.default_rng(0).integers(1 << 63, size=sizes.size)
+    named = np.bitwise_xor.reduceat(names[owner], begin[:-1])
+    _, first, alike = np.unique(named, return_index=True, return_inverse=True)
+    often = 2 * (begin[first + 1] - begin[first]) > sizes.size
+    rows = [owner[begin[one] : begin[one + 1]] for one in first.tolist()]
+    for one in np.flatnonzero(often).tolist():
+        rows[one] = np.delete(np.arange(sizes.size), rows[one])
+    count = np.array([one.size for one in rows])
+    start, row, sign = np.cumsum(count) - count, np.concatenate(rows), np.where(often, -1, 1)
+    best = np.zeros(len(other))
+    for number, own in enumerate(other):
+        at = np.minimum(np.searchsorted(value, own), value.size - 1)
+        times = np.bincount(alike[at[value[at] == own]], minlength=first.size)
+        met = np.flatnonzero(times)
+        which, at = expand_ranges(start[met], count[met])
+        common = np.bincount(row[at], (times * sign)[met][which], sizes.size) + times[often].sum()
+        best[number] = (common / np.maximum(own.size + sizes - common, 1)).max()
+    return best

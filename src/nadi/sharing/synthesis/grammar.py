@@ -1,7 +1,7 @@
 """Programs of ranks as a grammar: steps, and repeats in them, each body written once.
 
 A symbol is a token, or a rule: a body of symbols that comes several times in a row. Rules are
-found by :func:`nadi.recordings.folded.repeat_search.find_repeats`, one inside the other, in each
+found by :func:`nadi.recordings.folded.row_values.find_repeats`, one inside the other, in each
 step.
 
 A repeat grows with the layers of the model if its turns go from layer to layer. Operations state
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.graph.module_layers import EVERY_LAYER, NO_LAYER
-from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
+from nadi.graph.module_tree import EVERY_LAYER, NO_LAYER
+from nadi.recordings.folded.row_values import Loop, SignedRows, find_repeats
 from nadi.sharing.synthesis.job_columns import RankColumns
 from nadi.trace.arrays import Floats, Ints
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from nadi.errors import InputError, checked
 from nadi.graph.edges.job_graph import build_graph
-from nadi.graph.module_layers import NO_LAYER, layers_by_modules
+from nadi.graph.module_tree import NO_LAYER, layers_by_modules
 from nadi.kernels.paths import topological_order
 from nadi.recordings.folded.folded_job import FoldedJob, unfold_job
 from nadi.recordings.join_ranks import link_job
@@ -63,7 +63,7 @@ class RankColumns(NamedTuple):
     step
         Number of the profiler's step; -1 before the first.
     layer
-        As stated, or as modules are alike (:func:`nadi.graph.module_layers.layers_by_modules`); -1
+        As stated, or as modules are alike (:func:`nadi.graph.module_tree.layers_by_modules`); -1
         for none, -2 for what an optimizer does for the weights of any.
     src, dst
         int64, shape (dependencies,): rows that are waited for, and that wait; ``src < dst``.

@@ -9,7 +9,7 @@ import polars as pl
 
 from nadi.errors import UsageError
 from nadi.files.csv_tables import csv_bytes
-from nadi.files.files import check_target, check_writable, is_local, locate, write_pieces
+from nadi.files.files import check_target, locate, write_pieces
 from nadi.results.declared import ALL, LABEL, NS, UNCUT, Column, Lines, Result, Rows, text_of
 from nadi.results.text import to_json
 from nadi.simulation.alone.collective import CollectiveEstimate, ComparedCollective
@@ -53,8 +53,6 @@ def check_collective_output(path: Path | str, sources: Sequence[Path], *, overwr
             f"use {' or '.join(_SUFFIXES)}",
         )  # fmt: skip
     check_target(place, sources, overwrite=overwrite)
-    if is_local(place):
-        check_writable(place)
 
 
 def write_collectives(data: dict[str, Any], path: Path | str) -> None:

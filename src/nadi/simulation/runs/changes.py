@@ -11,8 +11,7 @@ from nadi.simulation.simulation import Simulation
 from nadi.systems.memory_changes import FORM as MEMORY_FORM, MemoryChange, parse_memory_change
 from nadi.systems.system import System
 from nadi.whatif.change_syntax import FORMS, parse_change
-from nadi.whatif.changes import Change
-from nadi.whatif.wait_changes import ScaleWait
+from nadi.whatif.changes import Change, ScaleWait
 from nadi.whatif.what_if_results import what_if
 
 

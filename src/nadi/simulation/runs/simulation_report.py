@@ -10,7 +10,7 @@ import polars as pl
 
 from nadi.errors import UsageError, checked
 from nadi.files.csv_tables import csv_bytes
-from nadi.files.files import check_target, check_writable, is_local, locate, write_pieces
+from nadi.files.files import check_target, locate, write_pieces
 from nadi.results.text import to_json, with_units
 from nadi.simulation.accounts.simulation_results import SimulationResults, results_of
 from nadi.simulation.runs.result import SIMULATION
@@ -148,8 +148,6 @@ def check_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) 
     place = locate(path)
     _writer(place)
     check_target(place, sources, overwrite=overwrite)
-    if is_local(place):
-        check_writable(place)
 
 
 @checked

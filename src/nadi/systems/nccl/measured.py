@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 
 from nadi.errors import FormatError
+from nadi.systems.nccl.nccl_cost_table import PATH_TYPES, ChannelGraph
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.collectives import COLLECTIVES
 
@@ -208,19 +209,6 @@ _KEYS = {1: "tree", 2: "tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet_dire
 _REMEDY_OF_LOG = (
     "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING and give what it prints"
 )
-_FAR = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
-
-
-class LoggedGraph(NamedTuple):
-    """A graph as the log has it; bandwidths in GB/s of a channel."""
-
-    pattern: int
-    channels: int
-    bandwidth_intra: float
-    bandwidth_inter: float
-    type_intra: str
-    type_inter: str
-    same_channels: bool
 
 
 class NcclLog(NamedTuple):
@@ -231,7 +219,7 @@ class NcclLog(NamedTuple):
     ranks: int
     nodes: int
     # by name: ring, tree, nvls, and where switches reduce collnet_direct and collnet_chain
-    graphs: dict[str, LoggedGraph]
+    graphs: dict[str, ChannelGraph]
 
 
 def parse_nccl_log(content: bytes, name: str) -> NcclLog:
@@ -243,7 +231,7 @@ def parse_nccl_log(content: bytes, name: str) -> NcclLog:
       words.
     """
     version, ranks, nodes = "", 0, 0
-    of_ranks: dict[tuple[str, str], LoggedGraph] = {}
+    of_ranks: dict[tuple[str, str], ChannelGraph] = {}
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         if not version and (found := _VERSION.search(line)):
             version = found[1]
@@ -260,7 +248,7 @@ def parse_nccl_log(content: bytes, name: str) -> NcclLog:
             if key == "tree" and (info[1], key) in of_ranks:
                 key = "collnet_chain"
             of_ranks.setdefault((info[1], key), graph)
-    graphs: dict[str, LoggedGraph] = {}
+    graphs: dict[str, ChannelGraph] = {}
     for (_, key), graph in of_ranks.items():
         graphs[key] = _least(graphs[key], graph) if key in graphs else graph
     graphs = {key: graph for key, graph in graphs.items() if _is_found(graph)}
@@ -270,35 +258,42 @@ def parse_nccl_log(content: bytes, name: str) -> NcclLog:
     return NcclLog(version, ranks, nodes, graphs)
 
 
-def _graph(text: str, where: str) -> LoggedGraph:
+def _graph(text: str, where: str) -> ChannelGraph:
     found = _GRAPH.search(text)
     if found is None:
         raise FormatError(where, "it describes a graph in words that are not known", _REMEDY_OF_LOG)
     for path_type in (found[5], found[6]):
-        if path_type not in _FAR:
+        if path_type not in PATH_TYPES:
             raise FormatError(
-                where, f"{path_type[:40]} is not a type of path", f"known are {', '.join(_FAR)}"
+                where,
+                f"{path_type[:40]} is not a type of path",
+                f"known are {', '.join(PATH_TYPES)}",
             )
-    return LoggedGraph(
-        int(found[1]), int(found[2]), float(found[3]), float(found[4]), found[5], found[6],
-        found[7] == "1",
-    )  # fmt: skip
+    return ChannelGraph(
+        pattern=int(found[1]),
+        channels=int(found[2]),
+        bandwidth_intra=float(found[3]),
+        bandwidth_inter=float(found[4]),
+        type_intra=found[5],
+        type_inter=found[6],
+        same_channels=found[7] == "1",
+    )
 
 
-def _is_found(graph: LoggedGraph) -> bool:
+def _is_found(graph: ChannelGraph) -> bool:
     """Return whether it is one that can be used: NCCL prints the others with zeros."""
     return graph.channels > 0 and min(graph.bandwidth_intra, graph.bandwidth_inter) > 0
 
 
-def _least(one: LoggedGraph, other: LoggedGraph) -> LoggedGraph:
-    return LoggedGraph(
-        max(one.pattern, other.pattern),
-        min(one.channels, other.channels),
-        min(one.bandwidth_intra, other.bandwidth_intra),
-        min(one.bandwidth_inter, other.bandwidth_inter),
-        max(one.type_intra, other.type_intra, key=_FAR.index),
-        max(one.type_inter, other.type_inter, key=_FAR.index),
-        one.same_channels and other.same_channels,
+def _least(one: ChannelGraph, other: ChannelGraph) -> ChannelGraph:
+    return ChannelGraph(
+        pattern=max(one.pattern, other.pattern),
+        channels=min(one.channels, other.channels),
+        bandwidth_intra=min(one.bandwidth_intra, other.bandwidth_intra),
+        bandwidth_inter=min(one.bandwidth_inter, other.bandwidth_inter),
+        type_intra=max(one.type_intra, other.type_intra, key=PATH_TYPES.index),
+        type_inter=max(one.type_inter, other.type_inter, key=PATH_TYPES.index),
+        same_channels=one.same_channels and other.same_channels,
     )
 
 

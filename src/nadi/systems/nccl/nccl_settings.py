@@ -194,16 +194,8 @@ def with_logged_graphs(settings: NcclSettings, log: NcclLog) -> NcclSettings:
     level = settings.nodes if log.nodes > 1 and settings.nodes else settings.node
     level = level or NcclLevel({})
     graphs = {
-        algorithm: ChannelGraph(
-            channels=found.channels,
-            bandwidth_intra=found.bandwidth_intra,
-            bandwidth_inter=found.bandwidth_inter,
-            type_intra=found.type_intra,
-            type_inter=found.type_inter,
-            same_channels=found.same_channels,
-            pattern=found.pattern,
-        )
-        for key, found in log.graphs.items()
+        algorithm: graph
+        for key, graph in log.graphs.items()
         for algorithm in ALGORITHMS_OF_GRAPH[key]
     }
     level = msgspec.structs.replace(level, graphs=graphs)

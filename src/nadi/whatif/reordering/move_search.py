@@ -22,8 +22,7 @@ from nadi.graph.windows import Window
 from nadi.trace.arrays import Bools, Ints
 from nadi.whatif.changes import apply_change
 from nadi.whatif.contended_replay import contended
-from nadi.whatif.reordering.data_edges import with_tensor_edges
-from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
+from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units, with_tensor_edges
 from nadi.whatif.reordering.moves import (
     Block,
     Move,

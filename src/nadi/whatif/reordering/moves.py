@@ -11,8 +11,13 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph
 from nadi.graph.replay import replay_graph
-from nadi.whatif.reordering.data_edges import tensor_pairs, with_tensor_edges
-from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
+from nadi.whatif.reordering.movable_units import (
+    BLOCKERS,
+    Units,
+    find_units,
+    tensor_pairs,
+    with_tensor_edges,
+)
 from nadi.whatif.reordering.operation_layout import OperationLayout, operations_of_rows
 
 

@@ -105,7 +105,7 @@ class StepRecorder:
         self._range: Any = None  # that of the step, while it is observed
         self._sampled: Any = None  # while steps are observed: the sampler, and a profiler beside it
         self._spans: list[Any] = []  # operations of the timed steps
-        self._names: dict[tuple[str, str], list[str]] = {}  # what Python does between them
+        self._around: tuple[Any, list[Any]] = (), []  # samples, and the operations of their steps
 
     @property
     def has_ended(self) -> bool:
@@ -201,9 +201,8 @@ class StepRecorder:
         sampler.stop()
         profiler.__exit__(None, None, None)
         with contextlib.suppress(Exception):
-            gaps = _sampled_gaps()
-            sampled = gaps.spans_of(profiler.kineto_results)
-            self._names = gaps.name_gaps(sampler.samples, sampled)
+            sampled = _sampled_gaps().spans_of(profiler.kineto_results)
+            self._around = sampler.samples, sampled
 
     def write(self, host: str, device: str, unrecorded: StepTimer) -> list[str]:
         """Write what is recorded, if a step is; ``unrecorded`` has steps without a recorder.
@@ -223,7 +222,7 @@ class StepRecorder:
             **self.lengths(unrecorded),
         }
         written = [*([host] if self.observed.lengths else []), device]
-        named = self._named_events() if self._names else []
+        named = self._named_events() if self._around[1] else []
         _write_with("nadi", about, named, self._device, self._part_of(device))
         if self.observed.lengths:
             shutil.copyfile(self._host, self._part_of(host))
@@ -240,14 +239,19 @@ class StepRecorder:
         }  # fmt: skip
 
     def _named_events(self) -> list[dict[str, Any]]:
-        """Make events of what Python does between operations; none if the file has another form."""
+        """Make events of what Python does around operations; none if the file has another form."""
         with contextlib.suppress(Exception), open(self._device) as file:
             first = min(one for one in self._spans if one.name.startswith(_MARK))
             for line in file:
                 if f'"name": "{first.name}"' in line:
                     time = next(filter(None, map(_TIME.match, file)))
                     base = first.begin - round(1000 * float(time[1]))
-                    return list(_sampled_gaps().named_events(self._spans, self._names, base))
+                    gaps = _sampled_gaps()
+                    names = gaps.name_gaps(*self._around)
+                    return [
+                        *gaps.name_operations(*self._around, self._spans, base),
+                        *gaps.named_events(self._spans, names, base),
+                    ]
         return []
 
     def _part_of(self, path: str) -> str:

@@ -1,14 +1,17 @@
-"""What Python does between operations: from samples of its stacks, in steps that are not timed.
+"""What Python does around operations: from samples of its stacks, in steps that are not timed.
 
 A profiler with stacks slows Python down, and its files have an event for every call. Samples are
-few, and tell what long gaps are. They are of other steps than the times, and belong to gaps between
-operations of the same names. Standard library only, as all of this folder.
+few, and tell what long gaps are, and which functions call many operations. They are of other steps
+than the times, and belong to gaps between operations of the same names, and to steps of the same
+operations. Standard library only, as all of this folder.
 """
 
 from __future__ import annotations
 
 import bisect
 import collections
+import contextlib
+import ctypes
 import itertools
 import os
 import sys
@@ -20,11 +23,13 @@ from typing import Any, NamedTuple
 
 WAIT_IN = "wait in "
 _EVERY_S = 0.001
-_SWITCH_S = 50e-6  # how long Python may run until it is sampled: else 5 ms
+_EVERY_NS = 1_000_000
+_SWITCH_S = 5e-6  # how long Python may run until it is sampled, else 5 ms: gaps are shorter
+_SET_TIMER_SLACK = 29  # of prctl
 _MOST_SAMPLES = 100_000
 _MOST_EVENTS = 300_000
-_LEAST_NS = 100_000  # of a gap that gets a name
-_LEAST_SAMPLES = 2
+_LEAST_NS = 20_000  # of a gap that gets a name
+_LEAST_SAMPLED_NS = 2_000_000  # the time of two samples
 _MARKS = ("ProfilerStep#", "Optimizer.")  # ranges that say nothing of what happens in them
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -50,6 +55,14 @@ class Sample(NamedTuple):
     sampler_ns: int  # the same of the thread that samples, for which it may have to wait
 
 
+class Met(NamedTuple):
+    """What a sample found in a gap, and for how much time it stands."""
+
+    functions: tuple[str, ...]
+    is_asleep: bool
+    time_ns: int
+
+
 class Span(NamedTuple):
     """An operation or a range of a thread; ns."""
 
@@ -65,6 +78,20 @@ class Gap(NamedTuple):
     begin: int
     end: int
     place: tuple[str, str]  # the names of the operations before and after it
+
+
+class Named(NamedTuple):
+    """A function, and the share of its caller's samples that are in it; 1 without a caller."""
+
+    name: str
+    share: float
+
+
+class Step(NamedTuple):
+    """A marked step of a thread, and its operations that no other one holds, in order."""
+
+    mark: Span
+    operations: list[Span]
 
 
 class StackSampler:
@@ -89,12 +116,29 @@ class StackSampler:
 
     def _run(self) -> None:
         own, sampler = threading.get_ident(), threading.get_native_id()
+        _wake_in_time()
         while not self._stopped.wait(_EVERY_S) and len(self.samples) < _MOST_SAMPLES:
+            sys.setswitchinterval(self._switch)  # until all stacks are noted no other thread runs
+            now = time.time_ns()
+            found = [
+                (ident, _stack(frame)) for ident, frame in sys._current_frames().items()
+                if ident != own
+            ]  # fmt: skip
+            sys.setswitchinterval(_SWITCH_S)
             native = {thread.ident: thread.native_id for thread in threading.enumerate()}
-            for ident, frame in sys._current_frames().items():
-                if ident != own and (thread := native.get(ident)):
+            for ident, stack in found:
+                if thread := native.get(ident):
                     ran = _ran_ns(thread), _ran_ns(sampler)
-                    self.samples.append(Sample(time.time_ns(), thread, _stack(frame), *ran))
+                    self.samples.append(Sample(now, thread, stack, *ran))
+
+
+def _wake_in_time() -> None:
+    """Let waits of the calling thread end when they should, which Linux makes 50 us longer.
+
+    In this time the thread that is to be sampled leaves its gap.
+    """
+    with contextlib.suppress(Exception):
+        ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, ctypes.c_ulong(1), 0, 0, 0)
 
 
 def _stack(frame: FrameType | None) -> tuple[Called, ...]:
@@ -136,41 +180,46 @@ def spans_of(results: Any) -> list[Span]:
     ]  # fmt: skip
 
 
-def name_gaps(samples: Iterable[Sample], sampled: list[Span]) -> dict[tuple[str, str], list[str]]:
-    """Say what happens in gaps: for each place the names of one or two functions.
+def name_gaps(samples: Iterable[Sample], sampled: list[Span]) -> dict[tuple[str, str], list[Named]]:
+    """Say what happens in gaps: for each place one or two functions.
 
     The first is the innermost function of the program's own files, the last what that calls of a
     library, or a wait in it, if it is half of the samples.
     """
     gaps = _gaps(sampled)
     begins = {thread: [gap.begin for gap in mine] for thread, mine in gaps.items()}
-    met: dict[tuple[str, str], list[tuple[tuple[str, ...], bool]]] = {}
-    for sample, is_asleep in _asleep(samples):
+    met: dict[tuple[str, str], list[Met]] = {}
+    for sample, is_asleep, time_ns in _states(samples):
         mine = gaps.get(sample.thread, [])
         at = bisect.bisect_right(begins.get(sample.thread, []), sample.time_ns) - 1
         if at >= 0 and sample.time_ns < mine[at].end:
             names = _functions(sample.stack, is_asleep=is_asleep)
-            met.setdefault(mine[at].place, []).append((names, is_asleep))
+            met.setdefault(mine[at].place, []).append(Met(names, is_asleep, time_ns))
     found = {place: _most_met(here) for place, here in met.items()}
     return {place: functions for place, functions in found.items() if functions}
 
 
-def _most_met(here: list[tuple[tuple[str, ...], bool]]) -> list[str]:
-    """Return the function of most samples of a place, and what it calls in most of these."""
-    chosen: tuple[str, ...] = ()
+def _most_met(here: list[Met]) -> list[Named]:
+    """Return the function with most time of a place, and what it calls for most of that."""
+    found: list[Named] = []
     for depth in (1, 2):
-        ((most, times),) = collections.Counter(names[:depth] for names, _ in here).most_common(1)
-        if times < _LEAST_SAMPLES or 2 * times < len(here):
+        times: collections.Counter[tuple[str, ...]] = collections.Counter()
+        for one in here:
+            times[one.functions[:depth]] += one.time_ns
+        ((most, time_ns),) = times.most_common(1)
+        whole = times.total()
+        if time_ns < _LEAST_SAMPLED_NS or 2 * time_ns < whole or len(most) < depth:
             break
-        chosen, here = most, [one for one in here if one[0][:depth] == most]
-    if not chosen:
-        return []
-    asleep = sum(is_asleep for _, is_asleep in here)
-    return [*chosen[:-1], f"{WAIT_IN}{chosen[-1]}"] if 2 * asleep > len(here) else list(chosen)
+        found.append(Named(most[-1], time_ns / whole if found else 1.0))
+        here = [one for one in here if one.functions[:depth] == most]
+    asleep = sum(one.time_ns for one in here if one.is_asleep)
+    if found and 2 * asleep > sum(one.time_ns for one in here):
+        found[-1] = found[-1]._replace(name=f"{WAIT_IN}{found[-1].name}")
+    return found
 
 
 def named_events(
-    timed: list[Span], names: dict[tuple[str, str], list[str]], base_ns: int
+    timed: list[Span], names: dict[tuple[str, str], list[Named]], base_ns: int
 ) -> list[dict[str, Any]]:
     """Make events of Python functions for the long gaps of timed steps at places with names.
 
@@ -191,15 +240,126 @@ def named_events(
 
 
 def _nested(
-    names: list[str], begin: int, end: int, thread: int, base_ns: int
+    functions: list[Named], begin: int, end: int, thread: int, base_ns: int
 ) -> Iterator[dict[str, Any]]:
-    """Make an event for each name, each inside of the one before it."""
-    for depth, name in enumerate(names, 1):
-        yield {
-            "ph": "X", "cat": "python_function", "name": name, "pid": os.getpid(), "tid": thread,
-            "ts": (begin + depth - base_ns) / 1000, "dur": (end - begin - 2 * depth) / 1000,
-            "args": {"sampled in later steps": 1},
-        }  # fmt: skip
+    """Make an event for each function, each inside of the one before it, for its share of that."""
+    for function in functions:
+        begin, end = begin + 1, begin + 1 + round(function.share * (end - begin - 2))
+        yield _event(function.name, begin, end, thread, base_ns)
+
+
+def _event(name: str, begin: int, end: int, thread: int, base_ns: int) -> dict[str, Any]:
+    return {
+        "ph": "X", "cat": "python_function", "name": name, "pid": os.getpid(), "tid": thread,
+        "ts": (begin - base_ns) / 1000, "dur": (end - begin) / 1000,
+        "args": {"sampled in later steps": 1},
+    }  # fmt: skip
+
+
+_Path = tuple[str, ...]  # the functions of the program around a sample, the innermost last
+_Held = dict[_Path, list[tuple[int, int]]]  # for each the first and the last operation of its runs
+
+
+def name_operations(
+    samples: Iterable[Sample], sampled: list[Span], timed: list[Span], base_ns: int
+) -> list[dict[str, Any]]:
+    """Make events of functions of the program that call several operations of timed steps.
+
+    A function holds the operations between samples that follow each other and are all in it, so it
+    may hold some more at its ends. It is known for timed steps that have the same operations.
+    """
+    found: dict[tuple[str, ...], _Held] = {}
+    samples = list(samples)
+    for step in _steps(sampled):
+        held = found.setdefault(_names(step), {})
+        for path, first, last in _runs(samples, step):
+            held.setdefault(path, []).append((first, last))
+    events = []
+    for step in _steps(timed):
+        whole = (0, len(step.operations) - 1)
+        around = {  # where functions hold the same operations, the innermost is named
+            held: path[-1]
+            for path, runs in sorted(found.get(_names(step), {}).items())
+            for held in _joined(runs)
+            if held != whole
+        }
+        for (first, last), name in _laminar(around):
+            begin, end = step.operations[first].begin, step.operations[last].end
+            events.append(_event(name, begin, end, step.mark.thread, base_ns))
+    return events
+
+
+def _names(step: Step) -> tuple[str, ...]:
+    return tuple(one.name for one in step.operations)
+
+
+def _steps(spans: Iterable[Span]) -> list[Step]:
+    ordered = sorted(spans, key=lambda one: (one.begin, -one.end))
+    begins = [one.begin for one in ordered]
+    steps = [Step(one, []) for one in ordered if one.name.startswith(_MARKS[0])]
+    for step in steps:
+        until = step.mark.begin
+        first, after = (bisect.bisect_left(begins, time) for time in (until, step.mark.end))
+        for one in ordered[first:after]:
+            is_inside = until <= one.begin and one.thread == step.mark.thread
+            if is_inside and not one.name.startswith(_MARKS):
+                step.operations.append(one)
+                until = one.end
+    return steps
+
+
+def _runs(samples: list[Sample], step: Step) -> Iterator[tuple[_Path, int, int]]:
+    """Give for functions the first and the last operation between samples in a row."""
+    begins, ends = ([one[side] for one in step.operations] for side in (1, 2))
+    open_since: dict[_Path, int] = {}
+    last = step.mark.begin
+    for one in [*samples, None]:
+        if one is not None and (
+            one.thread != step.mark.thread or not step.mark.begin <= one.time_ns < step.mark.end
+        ):
+            continue
+        path = () if one is None else _own_functions(one.stack)
+        inside = {path[:depth] for depth in range(1, len(path) + 1)}
+        for closed in open_since.keys() - inside:
+            first = bisect.bisect_right(ends, open_since.pop(closed))
+            final = bisect.bisect_left(begins, last) - 1
+            if first < final:
+                yield closed, first, final
+        if one is not None:
+            last = one.time_ns
+            for opened in inside:
+                open_since.setdefault(opened, last)
+
+
+def _own_functions(stack: tuple[Called, ...]) -> _Path:
+    return tuple(
+        _name(called) for called in stack
+        if not _is_library(called.code) and called.code.co_name != "<module>"
+    )  # fmt: skip
+
+
+def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join runs of several steps that overlap: each has a part of one call."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(runs):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _laminar(around: dict[tuple[int, int], str]) -> list[tuple[tuple[int, int], str]]:
+    """Leave out what begins inside of another one and ends after it."""
+    kept: list[tuple[tuple[int, int], str]] = []
+    open_until: list[int] = []
+    for (first, last), name in sorted(around.items(), key=lambda one: (one[0][0], -one[0][1])):
+        while open_until and open_until[-1] < first:
+            open_until.pop()
+        if not open_until or last <= open_until[-1]:
+            kept.append(((first, last), name))
+            open_until.append(last)
+    return kept
 
 
 def _gaps(spans: Iterable[Span]) -> dict[int, list[Gap]]:
@@ -229,19 +389,22 @@ def _gaps(spans: Iterable[Span]) -> dict[int, list[Gap]]:
     return found
 
 
-def _asleep(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool]]:
+def _states(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool, int]]:
     """Say of each sample whether its thread has slept for most of the time since the one before.
 
-    The time in which the sampler ran or was ready to counts for no thread: Python runs one at a
-    time, and a thread that gives way to the sampler sleeps until that had its turn, which takes
-    long where other programs have the processors.
+    That time, for which the sample stands, is given too: it is long where the thread let no other
+    one run, as in a call that holds the lock of the interpreter. The time in which the sampler ran
+    or was ready to counts for no thread: Python runs one at a time, and a thread that gives way to
+    the sampler sleeps until that had its turn, which takes long where other programs have the
+    processors.
     """
     last: dict[int, Sample] = {}
     for one in samples:
         before = last.get(one.thread, one)
         last[one.thread] = one
         ran, sampling = one.ran_ns - before.ran_ns, one.sampler_ns - before.sampler_ns
-        yield one, one.ran_ns >= 0 and 2 * ran < one.time_ns - before.time_ns - sampling
+        since = one.time_ns - before.time_ns
+        yield one, one.ran_ns >= 0 and 2 * ran < since - sampling, max(since, _EVERY_NS)
 
 
 def _functions(stack: tuple[Called, ...], *, is_asleep: bool) -> tuple[str, ...]:
