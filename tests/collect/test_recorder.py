@@ -401,3 +401,22 @@ def test_a_true_profiler(tmp_path: Path) -> None:
     assert not nadi.bottlenecks.check(
         tmp_path / "traces", tmp_path / "traces", ["step 0 %", "memory peak 0 %"]
     ).is_exceeded
+
+
+def test_nothing_is_imported_in_a_timed_step(
+    torch: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = "nadi.pytorch.collecting.hook.sampled_gaps"
+    monkeypatch.delitem(sys.modules, sampler, raising=False)
+    options = {
+        "steps": 1, "shapes": False, "stacks": True, "memory": False, "sync": False,
+    }  # fmt: skip
+    recorder = recorded_steps.StepRecorder(torch, str(tmp_path), options)
+    recorder.start()
+    known = set(sys.modules)
+    assert sampler in known
+    recorder.step()
+    recorder.step()
+    assert recorder.timed.lengths
+    assert set(sys.modules) == known
+    recorder.stop()

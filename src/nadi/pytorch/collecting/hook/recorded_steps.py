@@ -114,6 +114,7 @@ class StepRecorder:
 
     def start(self) -> None:
         """Start the profiler: the next step warms it up, and those after it are recorded."""
+        _sampled_gaps()  # loaded now, and not by the first step that is timed
         self._profiler = _profiler(self._torch, self._device, self._options)
         self._profiler.start()
         self._phase = _TIMED
