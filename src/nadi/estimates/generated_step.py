@@ -21,7 +21,7 @@ from nadi.estimates.calculon.memory import (
     memory_use,
 )
 from nadi.estimates.calculon.overlap import DataParallel
-from nadi.estimates.calculon.step_costs import StepCosts, StepTimes
+from nadi.estimates.calculon.step_costs import StepCosts, StepSeconds
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
@@ -94,7 +94,7 @@ def generated_step(
     exposed = exposed - _gathered_beside_stores(
         machine, executions, moves, update, exposed, moved.before_update + reduced, gathered
     )  # fmt: skip
-    times = StepTimes(
+    times = StepSeconds(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
         optimizer=update + _before_update(shape, ends),

@@ -9,7 +9,7 @@ from nadi.errors import UsageError
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.calculon.memory import TensorBytes
 from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
-from nadi.estimates.calculon.step_costs import StepCosts, StepTimes
+from nadi.estimates.calculon.step_costs import StepCosts, StepSeconds
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.evaluation import evaluate_parts
 from nadi.estimates.execution import Execution, columns_of, moved_tensors
@@ -156,7 +156,7 @@ def estimate(
     }
     return Estimate(
         model, machine, execution,
-        {name: _first(value) for name, value in zip(StepTimes._fields, costs.times, strict=True)},
+        {name: _first(value) for name, value in zip(StepSeconds._fields, costs.times, strict=True)},
         _bytes(costs.memory.tier1), _bytes(costs.memory.tier2),
         _limits(execution, costs, machine.matrix_peak(columns.datatype)),
         reason_text(reason, machine, model, execution, needs), REASONS[reason].name, statistics,

@@ -18,7 +18,7 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.graph.operand_shapes import NO_SHAPES, stated_shapes
-from nadi.kernels.sequences import apart, union_of
+from nadi.kernels.sequences import on_one_axis, union_of
 from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.categories import kernel_class
@@ -285,7 +285,7 @@ def beside_communication(talking: _Spans, kernels: _Spans) -> Ints:
       count from 0.
     """
     start, end, device = kernels
-    begun, ended, start, end = apart(
+    begun, ended, start, end = on_one_axis(
         (talking[0], talking[2]), (talking[1], talking[2]), (start, device), (end, device)
     )
     union = union_of(begun, ended)

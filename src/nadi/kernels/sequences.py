@@ -68,11 +68,11 @@ def union_lengths(
     """
     lanes = np.arange(num_lanes + 1)
     first = np.full(lanes.size, start.min() if start.size else 0)
-    start, end, begin_of_lane = apart((start, lane), (end, lane), (first, lanes))
+    start, end, begin_of_lane = on_one_axis((start, lane), (end, lane), (first, lanes))
     return np.diff(union_of(start, end).until(begin_of_lane))
 
 
-def apart(
+def on_one_axis(
     *times: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> list[npt.NDArray[np.int64]]:
     """Put lanes one after the other on one axis, so that one pass serves all of them.

@@ -52,7 +52,7 @@ class Histories(NamedTuple):
     sizes: np.ndarray  # segments used, first unused one given back, readers used
 
 
-class Edges(NamedTuple):
+class AccessEdges(NamedTuple):
     """Dependencies found; ``seen`` is by kind and source: for which destination last."""
 
     src: np.ndarray
@@ -270,7 +270,7 @@ def _tile(found: Histories, storage: int, begin: int, end: int) -> int:
 
 
 @inner
-def _add(edges: Edges, src: int, dst: int, kind: int, parent: np.ndarray) -> None:
+def _add(edges: AccessEdges, src: int, dst: int, kind: int, parent: np.ndarray) -> None:
     if src < 0 or edges.seen[kind, src] == dst:
         return
     edges.seen[kind, src] = dst
@@ -287,7 +287,7 @@ def _add(edges: Edges, src: int, dst: int, kind: int, parent: np.ndarray) -> Non
 
 @inner
 def _read(
-    found: Histories, edges: Edges, uses: Uses, use: int, op: int, parent: np.ndarray
+    found: Histories, edges: AccessEdges, uses: Uses, use: int, op: int, parent: np.ndarray
 ) -> None:
     end = uses.end[use]
     segment = found.next[_tile(found, uses.storage[use], uses.begin[use], end)]
@@ -306,7 +306,7 @@ def _read(
 
 @inner
 def _write(
-    found: Histories, edges: Edges, uses: Uses, use: int, op: int, parent: np.ndarray
+    found: Histories, edges: AccessEdges, uses: Uses, use: int, op: int, parent: np.ndarray
 ) -> None:
     """Let a write follow the readers of what it covers, or the writer where nobody read."""
     end = uses.end[use]
@@ -328,7 +328,9 @@ def _write(
 
 
 @called
-def _write_all(found: Histories, edges: Edges, uses: Uses, op: int, parent: np.ndarray) -> None:
+def _write_all(
+    found: Histories, edges: AccessEdges, uses: Uses, op: int, parent: np.ndarray
+) -> None:
     for use in range(uses.first[op], uses.first[op + 1]):
         if uses.flags[use] & WRITE:
             _write(found, edges, uses, use, op, parent)
@@ -336,7 +338,7 @@ def _write_all(found: Histories, edges: Edges, uses: Uses, op: int, parent: np.n
 
 @kernel
 def find_edges(
-    uses: Uses, parent: np.ndarray, last_inside: np.ndarray, found: Histories, edges: Edges
+    uses: Uses, parent: np.ndarray, last_inside: np.ndarray, found: Histories, edges: AccessEdges
 ) -> bool:
     """Find which operation must follow which.
 

@@ -24,11 +24,11 @@ def temporal_breakdown(events: RankEvents) -> pl.DataFrame:
     """
     rows = events.work
     total = int(events.end[rows].max() - events.column("start")[rows].min())
-    busy = union_of(events, rows)
+    busy = union_ns(events, rows)
     computation = events.of_type("computation")
-    computing = union_of(events, computation)
+    computing = union_ns(events, computation)
     communication = events.of_type("communication")
-    either = union_of(events, np.append(computation, communication))
+    either = union_ns(events, np.append(computation, communication))
     return pl.DataFrame({
         "total_ns": [total],
         "busy_ns": [busy],
@@ -36,8 +36,8 @@ def temporal_breakdown(events: RankEvents) -> pl.DataFrame:
         "computation_ns": [computing],
         "exposed_communication_ns": [either - computing],
         "exposed_memory_ns": [busy - either],
-        "communication_ns": [union_of(events, communication)],
-        "memory_ns": [union_of(events, events.of_type("memory"))],
+        "communication_ns": [union_ns(events, communication)],
+        "memory_ns": [union_ns(events, events.of_type("memory"))],
     })  # fmt: skip
 
 
@@ -52,9 +52,9 @@ def communication_overlap(events: RankEvents) -> pl.DataFrame:
         ``overlap_percent`` (float64, null without communication). O(work log work).
     """
     computation, communication = events.of_type("computation"), events.of_type("communication")
-    talking = union_of(events, communication)
-    either = union_of(events, np.append(computation, communication))
-    overlap = talking + union_of(events, computation) - either
+    talking = union_ns(events, communication)
+    either = union_ns(events, np.append(computation, communication))
+    overlap = talking + union_ns(events, computation) - either
     return pl.DataFrame({
         "communication_ns": [talking],
         "overlapped_ns": [overlap],
@@ -64,7 +64,7 @@ def communication_overlap(events: RankEvents) -> pl.DataFrame:
     })  # fmt: skip
 
 
-def union_of(events: RankEvents, rows: Ints) -> int:
+def union_ns(events: RankEvents, rows: Ints) -> int:
     """Return the time in ns in which at least one of some events runs."""
     return union_length(events.column("start")[rows], events.end[rows])
 

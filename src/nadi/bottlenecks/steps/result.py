@@ -7,6 +7,7 @@ The verdict of ``nadi run``: what bounds the window, and the changes that gain m
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ import polars as pl
 from rich.text import Text
 
 from nadi.bottlenecks.steps.answers import describe_interval, time_title
-from nadi.bottlenecks.steps.recorded_bounds import link_bounds
 from nadi.bottlenecks.steps.run import Run
 from nadi.bottlenecks.steps.verdict import LateRank, Leading, Verdict
+from nadi.errors import UsageError
 from nadi.files.remedies import Remedies, remedies_of
 from nadi.graph.module_times import OUTSIDE, ModuleTimes
-from nadi.graph.operation_totals import collective_totals, operation_totals
+from nadi.graph.operation_totals import LeastTime, collective_totals, operation_totals
 from nadi.graph.rank_excess import REASONS, Excess, ExcessPart
 from nadi.graph.time_parts import rank_activity, stream_activity
 from nadi.graph.unexplained import CAUSES
@@ -42,7 +43,11 @@ from nadi.results.declared import (
 )
 from nadi.results.page.figures import text
 from nadi.results.text import name_cell
+from nadi.simulation.alone.collective import least_collective_time
+from nadi.systems.library import read_system_file, recorded_devices, shipped_systems
+from nadi.systems.system import System
 from nadi.trace.categories import OTHER_KERNELS
+from nadi.trace.trace import Job
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
 from nadi.whatif.changes import NoGaps, Scale, ScaleWait
@@ -567,3 +572,35 @@ VERDICT = Result(
     at="", needs="verdict_in_words",
 )  # fmt: skip
 """What bounds the window, and the changes that gain most."""
+
+
+def link_bounds(run: Run) -> tuple[str, str, LeastTime] | None:
+    """Return whose links bound collectives: the given system, or one of the recorded device.
+
+    Its name, why this one, and the bound.
+
+    None if no system was given, and none of those that ship with Nadi has the device and room for
+    the ranks.
+    """
+    if not run.job.num_collectives:
+        return None
+    if run.prediction is not None:
+        return _bounds(run.prediction.change.system, "as given")
+    found = _recorded_system(run.job)
+    return _bounds(*found) if found else None
+
+
+def _bounds(system: System, reason: str) -> tuple[str, str, LeastTime]:
+    return system.name, reason, partial(least_collective_time, system)
+
+
+def _recorded_system(job: Job) -> tuple[System, str] | None:
+    recorded = recorded_devices(job)
+    for name in shipped_systems() if recorded else ():
+        described = read_system_file(name)
+        if any(device in recorded for device in described.compute.devices):
+            try:
+                return described.fit(job.world_size), f"it has the recorded device, {recorded}"
+            except UsageError:
+                continue
+    return None

@@ -20,7 +20,7 @@ from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.trace.arrays import Floats
 
 
-class StepTimes(NamedTuple):
+class StepSeconds(NamedTuple):
     """Seconds of a step, which add up to it: float64, shape (executions,) or (1,)."""
 
     forward: Floats
@@ -52,7 +52,7 @@ class StepCosts(NamedTuple):
     shape: StepShape
     block: BlockCosts
     optimizer: OptimizerCosts
-    times: StepTimes
+    times: StepSeconds
     tensor_link: Floats  # seconds of communication, exposed or not
     pipeline_link: Floats
     link_again: Floats
@@ -97,7 +97,7 @@ def step_costs(
     piped = np.where(shape.stages > 1, edges * transfers[0] * (1 + training), 0.0)
     return StepCosts(
         shape, block, optimizer,
-        StepTimes(
+        StepSeconds(
             all_blocks * block.forward.time,
             all_blocks * (block.activation.time + block.weight.time),
             shape.blocks * optimizer.step.time,

@@ -16,7 +16,7 @@ from nadi.models.llm.stage_traces import plan_from
 from nadi.models.networks.layer_kinds import KINDS, Attention, EmbeddingBag, Loss
 from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_plan import NetworkPlan, TableShare, load_network, table_shares
-from nadi.models.networks.network_rows import Step, step_of, step_rows
+from nadi.models.networks.network_rows import NetworkStep, step_of, step_rows
 from nadi.models.row_traces import StepOrder, job_by_role, step_totals, trace_of_rows
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job, Trace
@@ -39,7 +39,9 @@ def job_of_network(network: NeuralNetwork, plan: NetworkPlan) -> Job:
     return job_by_role([made[kind] for kind in kinds], plan.groups())
 
 
-def steps_of_kinds(network: NeuralNetwork, plan: NetworkPlan) -> tuple[list[Step], list[int]]:
+def steps_of_kinds(
+    network: NeuralNetwork, plan: NetworkPlan
+) -> tuple[list[NetworkStep], list[int]]:
     """Return the step of each kind of rank, and of which kind each rank is.
 
     Ranks of a kind have as much of the tables.
@@ -65,7 +67,7 @@ def shares_of_ranks(network: NeuralNetwork, plan: NetworkPlan) -> list[dict[int,
     return found
 
 
-def _trace(step: Step) -> Trace:
+def _trace(step: NetworkStep) -> Trace:
     pieces, plan = step_rows(step), step.plan
     largest = max(
         (max(row.work.flops, row.work.bytes) if row.work else row.comm_bytes)
@@ -225,7 +227,7 @@ def statistics_of_network(
     )
 
 
-def _layers(step: Step) -> pl.DataFrame:
+def _layers(step: NetworkStep) -> pl.DataFrame:
     rows = []
     network = step.network
     parts = zip(network.layers, step.works, network.is_trained, strict=True)
@@ -254,7 +256,7 @@ def _flops(work: Work | None) -> int:
     return work.flops if work else 0
 
 
-def memory_of_step(step: Step) -> dict[str, int]:
+def memory_of_step(step: NetworkStep) -> dict[str, int]:
     """Return the bytes of one rank, by what they are for, as ``NetworkStatistics.memory``."""
     plan, shares = step.plan, step.shares
     count = sum(bucket.elements for bucket in step.buckets)
@@ -276,7 +278,7 @@ def memory_of_step(step: Step) -> dict[str, int]:
     return {**found, "total": sum(found.values())}
 
 
-def _kept(step: Step) -> int:
+def _kept(step: NetworkStep) -> int:
     """Return the bytes that stay from the forward to the backward, each tensor once."""
     network, plan = step.network, step.plan
     origin: list[int] = []  # of what a view shows
@@ -297,7 +299,7 @@ def _kept(step: Step) -> int:
     return plan.batch * plan.itemsize * sum(size.elements for size in sizes) + other
 
 
-def _largest(step: Step) -> int:
+def _largest(step: NetworkStep) -> int:
     """Return the bytes of the input and output of the layer that has most of them."""
     sizes = [
         sum(one.elements for one in layer.inputs) + layer.output.elements

@@ -186,7 +186,7 @@ class NetworkTensors(NamedTuple):
 _INDEX, _F32 = 8, 4
 
 
-class Step(NamedTuple):
+class NetworkStep(NamedTuple):
     """A step of a network on one rank."""
 
     # network, plan: what is run, and how
@@ -210,14 +210,14 @@ def step_of(
     plan: NetworkPlan,
     shares: Mapping[int, TableShare],
     widest: Mapping[int, int],
-) -> Step:
+) -> NetworkStep:
     """Return a step with the work of its layers."""
     size = StepSize(plan.batch, plan.itemsize, plan.gradient_itemsize, plan.dtype)
     works = [work_of_layer(one.kind, one.inputs, one.output, size) for one in network.layers]
-    return Step(network, plan, works, buckets_of(network, plan), shares, widest)
+    return NetworkStep(network, plan, works, buckets_of(network, plan), shares, widest)
 
 
-def step_rows(step: Step) -> list[list[Row]]:
+def step_rows(step: NetworkStep) -> list[list[Row]]:
     """Return the rows of the forward and, in training, of the backward and the optimizer."""
     if step.plan.inference:
         return [_forward(step)]
@@ -227,7 +227,7 @@ def step_rows(step: Step) -> list[list[Row]]:
 class _Gathers:
     """Gathers sharded weights bucket by bucket, one bucket ahead of its use."""
 
-    def __init__(self, step: Step, rows: RowList, order: Sequence[int]) -> None:
+    def __init__(self, step: NetworkStep, rows: RowList, order: Sequence[int]) -> None:
         self.step, self.rows = step, rows
         self.order = order if step.plan.zero == 3 and step.plan.ranks > 1 else []
         self.buckets = [step.buckets[number] for number in self.order]
@@ -256,7 +256,7 @@ class _Gathers:
             self.made.append(gather)
 
 
-def _forward(step: Step) -> list[Row]:
+def _forward(step: NetworkStep) -> list[Row]:
     network, plan = step.network, step.plan
     rows = RowList("forward")
     if plan.ranks > 1 and not plan.inference:
@@ -294,7 +294,7 @@ def _broadcast_buffers(network: NeuralNetwork, rows: RowList) -> None:
             rows.rows[number] = rows.rows[number]._replace(peer=0)
 
 
-def _look_up(step: Step, rows: RowList, number: int, arriving: dict[int, int]) -> None:
+def _look_up(step: NetworkStep, rows: RowList, number: int, arriving: dict[int, int]) -> None:
     """Exchange indices, look up what all ranks need in own tables, and exchange that."""
     layer, share, plan = step.network.layers[number], step.shares[number], step.plan
     if plan.ranks > 1 and isinstance(layer.kind, EmbeddingBag):
@@ -315,7 +315,7 @@ def _look_up(step: Step, rows: RowList, number: int, arriving: dict[int, int]) -
         )  # fmt: skip
 
 
-def _exchanged(step: Step, number: int) -> int:
+def _exchanged(step: NetworkStep, number: int) -> int:
     """Return the bytes that all ranks exchange if each has as much of the tables as any.
 
     An exchange takes as long as the rank needs that sends or receives most.
@@ -324,7 +324,7 @@ def _exchanged(step: Step, number: int) -> int:
     return plan.ranks * plan.samples * step.widest[number] * plan.itemsize
 
 
-def _backward(step: Step) -> list[Row]:
+def _backward(step: NetworkStep) -> list[Row]:
     network = step.network
     rows = RowList("backward")
     gathers = _Gathers(step, rows, range(len(step.buckets)))
@@ -364,7 +364,7 @@ def _first_uses(network: NeuralNetwork) -> dict[int, list[int]]:
     return found
 
 
-def _sum_gradients(step: Step, rows: RowList, number: int) -> None:
+def _sum_gradients(step: NetworkStep, rows: RowList, number: int) -> None:
     """Add the gradients of what several layers take, or join those of its parts."""
     layer, plan = step.network.layers[number], step.plan
     users = [step.network.layers[user] for user in step.network.uses[number]]
@@ -379,7 +379,9 @@ def _sum_gradients(step: Step, rows: RowList, number: int) -> None:
     rows.compute(f"{layer.name}.gradient_sum", layer.number, work, step.tensors.summed(number))
 
 
-def _exchange_gradients(step: Step, rows: RowList, number: int, arriving: dict[int, int]) -> None:
+def _exchange_gradients(
+    step: NetworkStep, rows: RowList, number: int, arriving: dict[int, int]
+) -> None:
     """Send the gradients of embeddings to the ranks that have their tables."""
     layer, plan = step.network.layers[number], step.plan
     found = exchange(Layout.TOKENS, Layout.FEATURES, _exchanged(step, number), plan.ranks)
@@ -392,7 +394,7 @@ def _exchange_gradients(step: Step, rows: RowList, number: int, arriving: dict[i
         )  # fmt: skip
 
 
-def _update_tables(step: Step, rows: RowList, number: int, arriving: dict[int, int]) -> None:
+def _update_tables(step: NetworkStep, rows: RowList, number: int, arriving: dict[int, int]) -> None:
     """Update the rows that were looked up, in place, with a float32 of state for each."""
     layer, share, plan = step.network.layers[number], step.shares[number], step.plan
     rows.await_all([arriving[number]] if number in arriving else [])
@@ -404,7 +406,7 @@ def _update_tables(step: Step, rows: RowList, number: int, arriving: dict[int, i
     rows.compute(f"{layer.name}.weight_gradient", layer.number, work, operands)
 
 
-def _reduce(step: Step, rows: RowList, layer: int) -> None:
+def _reduce(step: NetworkStep, rows: RowList, layer: int) -> None:
     """Reduce the gradients of the buckets that a layer completes."""
     plan = step.plan
     needed = Layout.WHOLE if plan.zero == 0 else Layout.PARTS
@@ -420,7 +422,7 @@ def _reduce(step: Step, rows: RowList, layer: int) -> None:
                             after=rows.computed, is_awaited=False)  # fmt: skip
 
 
-def _optimizer(step: Step) -> list[Row]:
+def _optimizer(step: NetworkStep) -> list[Row]:
     plan = step.plan
     rows = RowList("optimizer")
     count = sum(bucket.elements for bucket in step.buckets)

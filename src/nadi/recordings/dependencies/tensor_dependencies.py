@@ -24,7 +24,7 @@ from nadi.kernels.tensor_accesses import (
     SCALAR,
     WORD,
     WRITE,
-    Edges,
+    AccessEdges,
     Histories,
     Uses,
     find_edges,
@@ -382,7 +382,7 @@ def _flags(recorded: TensorUses, effects: list[Effects], of_node: Ints) -> Ints:
     return flags
 
 
-def run_edges(uses: Uses, parent: Ints, last_inside: Ints, num_storages: int) -> Edges:
+def run_edges(uses: Uses, parent: Ints, last_inside: Ints, num_storages: int) -> AccessEdges:
     """Run :func:`find_edges` with growing buffers until they suffice."""
     num_segments = num_storages + 2 * uses.flags.size + 2
     room = 2 * uses.flags.size + 1024
@@ -395,7 +395,7 @@ def run_edges(uses: Uses, parent: Ints, last_inside: Ints, num_storages: int) ->
         )  # fmt: skip
         src, dst, kind = np.empty((3, room), dtype=np.int64)
         seen = np.full((len(TENSOR_DEPS), parent.size), -1, dtype=np.int64)
-        edges = Edges(src, dst, kind, seen, sizes=np.zeros(2, dtype=np.int64))
+        edges = AccessEdges(src, dst, kind, seen, sizes=np.zeros(2, dtype=np.int64))
         if find_edges(uses, parent, last_inside, found, edges):
             return edges
         room *= 4

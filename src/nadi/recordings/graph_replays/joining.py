@@ -125,7 +125,9 @@ def join_traces(
     ]
 
 
-def join_graphs(trace: Trace, replays: Sequence[Replay], graphs: Sequence[CapturedGraph]) -> Trace:
+def join_graphs(
+    trace: Trace, replays: Sequence[GraphReplay], graphs: Sequence[CapturedGraph]
+) -> Trace:
     """Add the operators, modules and launch calls of captured graphs below each launch of them.
 
     The host did not run them when the graph was launched. So each begins one nanosecond after the
@@ -336,7 +338,7 @@ def _repeated(shape: _Shape, begins: Ints, new_row: Ints) -> Attributes:
 
 
 def _issues(
-    paired: Sequence[Paired], alone: Sequence[tuple[Replay, str]], num_graphs: int
+    paired: Sequence[Paired], alone: Sequence[tuple[GraphReplay, str]], num_graphs: int
 ) -> pl.DataFrame:
     """Count kernels by how their operators were found, and those without."""
     log = IssueLog()
@@ -395,7 +397,7 @@ class _Args(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Args)
 
 
-class Replay(NamedTuple):
+class GraphReplay(NamedTuple):
     """A launch of a graph.
 
     Attributes
@@ -421,7 +423,7 @@ class Paired(NamedTuple):
     """A replay with its graph."""
 
     # replay, graph: what is paired
-    replay: Replay
+    replay: GraphReplay
     graph: CapturedGraph
     # int64, shape (work,): the call of ``graph.capture`` of each piece of the replay's work
     calls: Ints
@@ -429,7 +431,7 @@ class Paired(NamedTuple):
     is_guess: bool  # whether captures of several sizes fit, and nothing tells the size of the step
 
 
-def replays_of(trace: Trace) -> list[Replay]:
+def replays_of(trace: Trace) -> list[GraphReplay]:
     """Find the launches of graphs whose work is recorded, in order of time. O(nodes log nodes)."""
     is_launch = trace.category_mask("runtime", "driver") & trace.name_mask(GRAPH_LAUNCH)
     if not is_launch.any():
@@ -441,7 +443,7 @@ def replays_of(trace: Trace) -> list[Replay]:
     launches, first = np.unique(launcher[work], return_index=True)
     tokens = _tokens(trace, launches)
     return [
-        Replay(launch, rows, work_names(trace, rows), number)
+        GraphReplay(launch, rows, work_names(trace, rows), number)
         for launch, rows, number in zip(
             launches.tolist(), np.split(work, first[1:]), tokens, strict=True
         )
@@ -482,8 +484,8 @@ def _tokens(trace: Trace, launches: Ints) -> list[int]:
 
 
 def pair(
-    replays: Sequence[Replay], graphs: Sequence[CapturedGraph]
-) -> tuple[list[Paired], list[tuple[Replay, str]]]:
+    replays: Sequence[GraphReplay], graphs: Sequence[CapturedGraph]
+) -> tuple[list[Paired], list[tuple[GraphReplay, str]]]:
     """Find the graph of each replay among captured graphs.
 
     Of several that fit, it is the one with the least size that holds the step's tokens, as serving
@@ -491,7 +493,7 @@ def pair(
     model follow each other.
 
     - Returns list of Paired: In the order of ``replays``.
-    - and list of (Replay, str): Those without a graph, and why.
+    - and list of (GraphReplay, str): Those without a graph, and why.
     """
     paired, alone = [], []
     fitting: dict[tuple[str, ...], list[_Fit]] = {}

@@ -25,14 +25,14 @@ from nadi.sharing.obfuscation.fidelity import LEVELS
 from nadi.sharing.obfuscation.obfuscate import obfuscate_with
 from nadi.sharing.obfuscation.product_numbers import rank_of_estimate, rank_of_side
 from nadi.sharing.obfuscation.secret_key import SecretKey
-from nadi.sharing.synthesis.learning import learn_model
-from nadi.sharing.synthesis.membership import distance_to_model
+from nadi.sharing.synthesis.learned_model import Template, TraceModel
+from nadi.sharing.synthesis.learning import learn_model, template_of
 from nadi.sharing.synthesis.synthetic_jobs import JobWishes, synthetic_job
 from nadi.systems.device import Device
 from nadi.systems.library import load_system
 from nadi.systems.prices.priced_traces import price_job
 from nadi.trace.arrays import Floats, Ints
-from nadi.trace.trace import Job
+from nadi.trace.trace import Job, Trace
 from nadi.units import format_count
 
 _RIDGE = 1e-3
@@ -418,3 +418,28 @@ def _share(guesses: Sequence[int], truth: Sequence[int]) -> float:
 
 def _chance(truth: Sequence[object]) -> float:
     return max(list(truth).count(one) for one in set(truth)) / len(truth)
+
+
+_COUNTS = ("num_ranks", "num_steps", "num_layers", "hidden")
+
+
+def distance_to_model(model: TraceModel, job: Job | Sequence[Trace]) -> float:
+    """Return how far a job is from the nearest that a model was learned from; 0 for the same.
+
+    A model keeps of each job how many ranks, steps and layers it has, its width, its memory, how
+    slow each step of each rank was, and how much of this its operations explain. Whoever has a job
+    can work out the same numbers of it. O(operations log operations).
+
+    - Raises NadiError if the job cannot be converted to what simulators take.
+    """
+    own = template_of(job)
+    return min(_apart(own, one) for one in model.templates)
+
+
+def _apart(one: Template, other: Template) -> float:
+    apart = float(sum(getattr(one, name) != getattr(other, name) for name in _COUNTS))
+    apart += one.memory.lasting != other.memory.lasting
+    for mine, theirs in ((one.pace, other.pace), (one.load, other.load)):
+        same = mine.shape == theirs.shape
+        apart += float(np.abs(mine - theirs).mean()) if same and mine.size else float(not same)
+    return apart + abs(one.noise_share - other.noise_share)

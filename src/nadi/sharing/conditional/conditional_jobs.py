@@ -12,7 +12,7 @@ import polars as pl
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.models.row_traces import shape_attributes
 from nadi.sharing.conditional.conditional_model import ConditionalModel, OperationTemplate
-from nadi.sharing.conditional.decision_trees import Tree
+from nadi.sharing.conditional.decision_trees import DecisionTree
 from nadi.sharing.conditional.program_learning import schedule_facts
 from nadi.sharing.conditional.stage_programs import (
     AFTER,
@@ -152,7 +152,7 @@ class _Maker:
 _Visited = list[tuple[int, int, list[tuple[int, int]]]]
 
 
-def _holds(tree: Tree, facts: Mapping[str, float]) -> bool:
+def _holds(tree: DecisionTree, facts: Mapping[str, float]) -> bool:
     return bool(tree.decide(facts))
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from nadi.errors import FormatError
 from nadi.files.files import check_target, locate, write_pieces
-from nadi.sharing.conditional.decision_trees import Tree
+from nadi.sharing.conditional.decision_trees import DecisionTree
 from nadi.sharing.conditional.released_corpus import PrivateCorpus
 from nadi.sharing.conditional.size_laws import Law
 from nadi.sharing.conditional.stage_programs import OperationKey
@@ -31,7 +31,7 @@ class Relation(msgspec.Struct, frozen=True):
 
     stream: int
     template: int
-    holds: Tree
+    holds: DecisionTree
 
 
 class OperationTemplate(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class OperationTemplate(msgspec.Struct, frozen=True):
     """
 
     key: OperationKey
-    present: Tree
+    present: DecisionTree
     waits: tuple[Relation, ...]
     flops: Law | None
     bytes: Law | None
@@ -119,7 +119,7 @@ class ConditionalModel(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]
     climbs: tuple[bool, ...]
     batched: tuple[bool, ...]
-    schedule: Tree
+    schedule: DecisionTree
     jobs: tuple[dict[str, int | str | bool], ...]
     fit: Fit
     private: PrivateCorpus | None = None

@@ -13,7 +13,7 @@ from nadi.trace.arrays import Floats, Ints
 _DEEPEST = 8
 
 
-class Tree(msgspec.Struct, frozen=True):
+class DecisionTree(msgspec.Struct, frozen=True):
     """A tree of questions.
 
     Attributes
@@ -29,8 +29,8 @@ class Tree(msgspec.Struct, frozen=True):
     answer: int = 0
     fact: str = ""
     least: float = 0.0
-    low: Tree | None = None
-    high: Tree | None = None
+    low: DecisionTree | None = None
+    high: DecisionTree | None = None
 
     def decide(self, facts: Mapping[str, float]) -> int:
         """Return the answer for facts by name; a fact that is missing is 0."""
@@ -40,7 +40,9 @@ class Tree(msgspec.Struct, frozen=True):
         return tree.answer
 
 
-def grow(names: Sequence[str], facts: Floats, answers: Ints, deepest: int = _DEEPEST) -> Tree:
+def grow(
+    names: Sequence[str], facts: Floats, answers: Ints, deepest: int = _DEEPEST
+) -> DecisionTree:
     """Learn a tree; equally good questions are asked of the fact that is named first.
 
     - ``names``: Of the facts.
@@ -50,7 +52,7 @@ def grow(names: Sequence[str], facts: Floats, answers: Ints, deepest: int = _DEE
     counts = np.bincount(answers)
     answer = int(counts.argmax())
     if counts[answer] == answers.size or not deepest:
-        return Tree(answer)
+        return DecisionTree(answer)
     best = (_disorder(answers) - 1e-9, -1, 0.0)
     for place in range(len(names)):
         values = np.unique(facts[:, place])
@@ -60,11 +62,11 @@ def grow(names: Sequence[str], facts: Floats, answers: Ints, deepest: int = _DEE
             if left < best[0] - 1e-9:
                 best = (left, place, float(low + high) / 2)
     if best[1] < 0:
-        return Tree(answer)
+        return DecisionTree(answer)
     above = facts[:, best[1]] >= best[2]
     low_tree = grow(names, facts[~above], answers[~above], deepest - 1)
     high_tree = grow(names, facts[above], answers[above], deepest - 1)
-    return Tree(answer, names[best[1]], best[2], low_tree, high_tree)
+    return DecisionTree(answer, names[best[1]], best[2], low_tree, high_tree)
 
 
 def _disorder(answers: Ints) -> float:

@@ -17,7 +17,7 @@ from nadi.sharing.conditional.conditional_model import (
     OperationTemplate,
     Relation,
 )
-from nadi.sharing.conditional.decision_trees import Tree, grow
+from nadi.sharing.conditional.decision_trees import DecisionTree, grow
 from nadi.sharing.conditional.size_laws import Law, LawFinder
 from nadi.sharing.conditional.stage_programs import (
     LAYER,
@@ -165,7 +165,7 @@ class _Learner:
         )  # fmt: skip
 
     def _template(
-        self, key: OperationKey, present: Tree, waits: tuple[Relation, ...], laws: _Laws
+        self, key: OperationKey, present: DecisionTree, waits: tuple[Relation, ...], laws: _Laws
     ) -> OperationTemplate:
         rows = self.rows[key]
         found = laws.of(rows)
@@ -264,9 +264,9 @@ def _relations(seen: Sequence[_Seen]) -> tuple[Relation, ...]:
     return tuple(found)
 
 
-def _tree(facts: Sequence[Mapping[str, float]], answers: Sequence[int | bool]) -> Tree:
+def _tree(facts: Sequence[Mapping[str, float]], answers: Sequence[int | bool]) -> DecisionTree:
     if len(set(answers)) == 1:
-        return Tree(int(answers[0]))
+        return DecisionTree(int(answers[0]))
     names = list(dict.fromkeys(name for one in facts for name in one))
     table = np.array([[one.get(name, 0.0) for name in names] for one in facts])
     return grow(names, table, np.array(answers, dtype=np.int64))
@@ -354,7 +354,9 @@ def schedule_facts(
     return found
 
 
-def _schedule(programs: Sequence[StageProgram], kinds: Sequence[str]) -> tuple[Tree, list[bool]]:
+def _schedule(
+    programs: Sequence[StageProgram], kinds: Sequence[str]
+) -> tuple[DecisionTree, list[bool]]:
     """Return the tree of what comes next, and of each stage whether it comes back."""
     place = {kind: number for number, kind in enumerate(kinds)}
     examples: list[list[tuple[dict[str, float], int]]] = []

@@ -503,7 +503,7 @@ def write_obfuscated(
         If a file exists already, or cannot be written.
     """
     place = locate(folder)
-    targets = check_output(place, done.job, recorded=done.recorded, overwrite=overwrite)
+    targets = check_job_output(place, done.job, recorded=done.recorded, overwrite=overwrite)
     beyond = () if done.recorded else check_place(place, "trace", len(targets) - 1, overwrite=True)
     with whole_folder(place, overwrite=overwrite, instead_of=beyond) as inside:
         if done.recorded:
@@ -516,7 +516,7 @@ def write_obfuscated(
     return targets
 
 
-def check_output(place: Path, job: Job, *, recorded: bool, overwrite: bool) -> tuple[Path, ...]:
+def check_job_output(place: Path, job: Job, *, recorded: bool, overwrite: bool) -> tuple[Path, ...]:
     """Check that a job may be written to a folder, and return its files; writes nothing.
 
     - Raises InputError if a file exists already and ``overwrite`` is not given, or the folder is a

@@ -175,13 +175,15 @@ def command(
         progress("starting")
         from nadi.recordings.jobs import read_job
         from nadi.simulation.runs.simulate import name_jobs, simulate_placed, traces_of
-        from nadi.simulation.runs.simulation_report import check_output
+        from nadi.simulation.runs.simulation_report import check_simulation_output
 
         changes = _parsed(what_if or [])
         files = (network, system_config, remote_memory)
         if output:
             given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
-            check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
+            check_simulation_output(
+                output, [Path(path) for path in given if path], overwrite=overwrite
+            )
         if report:
             _check_page(report, job, overwrite=overwrite)
         stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, default_rules)
@@ -189,7 +191,7 @@ def command(
         machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
         found = [read_job(one, progress, ranks or 0) for one in job]
         for one in found if output else ():
-            check_output(output, _sources(traces_of(one)), overwrite=overwrite)
+            check_simulation_output(output, _sources(traces_of(one)), overwrite=overwrite)
         learned = _learned(prices, progress)
         progress("simulating")
 

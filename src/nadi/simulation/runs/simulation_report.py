@@ -139,7 +139,7 @@ def _writer(path: Path) -> _Writer:
     )  # fmt: skip
 
 
-def check_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) -> None:
+def check_simulation_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Check that a result can be written before it is computed; writes nothing.
 
     - Raises UsageError if no format has its suffix, or it is one of ``sources``.
