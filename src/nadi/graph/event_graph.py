@@ -340,8 +340,9 @@ class EventGraph:
 
         Names are what :meth:`names` returns.
         """
-        if ops is None and column in self._columns:
-            return self._columns[column]
+        if column in self._columns:
+            known = self._columns[column]
+            return known if ops is None else known[ops]
         none = self.job.traces[0].nodes[column].clear()
         # numpy takes rows of a small trace in a tenth of the time
         found = np.empty(
