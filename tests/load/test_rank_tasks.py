@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import nadi
 from nadi.bottlenecks.steps.run_report import summarize
 from nadi.cli import main
 from nadi.errors import InputError, UsageError
+from nadi.graph.windows import find_steps
 from nadi.recordings import job_of_files
 from nadi.results.terminal.workers import executor_named, worker_processes
 from nadi.trace.schema import NODES
@@ -114,6 +116,31 @@ def test_ranks_share_what_they_have_in_common() -> None:
     assert NODES.compact(empty).equals(empty)
     layers = [made.nodes["layer"].to_numpy() for made in (compact, again)]
     assert np.shares_memory(*layers)
+
+
+@pytest.mark.parametrize("name", ["gpu_dlrm8", "cpu_ddp4"])
+def test_readers_tell_traces_the_names_of_their_nodes(name: str) -> None:
+    files = sorted((TRACES / name).glob("*_0.json*"))
+    read = [nadi.read(file) for file in files]
+    alone = next(one for one in read if one.provenance.sources[0].format == "Kineto")
+    linked = nadi.load_job(TRACES / name).traces
+    for trace in (*read, nadi.recordings.link_device(alone), *linked):
+        assert "name_codes" in vars(trace)
+        which, texts = trace.name_codes
+        assert list(texts) == sorted(set(texts))
+        assert [texts[code] for code in which] == trace.nodes["name"].cast(pl.String).to_list()
+        anew = replace(trace).name_codes
+        assert set(anew[1]) <= set(texts)
+        assert [anew[1][code] for code in anew[0]] == [texts[code] for code in which]
+
+
+def test_steps_are_found_once_for_a_graph() -> None:
+    graph = nadi.build_graph(nadi.load_job(TRACES / "gpu_dlrm8"))
+    found, again = find_steps(graph), find_steps(graph)
+    assert found
+    assert all(one is other for one, other in zip(found, again, strict=True))
+    found.clear()
+    assert len(find_steps(graph)) == len(again)
 
 
 def test_commands_take_an_executor(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,7 @@ def comm_type_of_host(name: str) -> str:
     return comm_type_of_text(found[1]) if found else "none"
 
 
+@cache
 def is_told_by_call(kernel: str) -> bool:
     """Return whether a kernel serves several communications, so that only its call identifies one.
 

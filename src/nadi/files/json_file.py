@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -244,13 +245,18 @@ class Texts:
 
     def series(self) -> pl.Series:
         """Return the texts as a series that stores each once; null where the code is -1."""
-        once = pl.Series((*self.unique, None), dtype=pl.String)
         codes = np.where(self.codes < 0, len(self.unique), self.codes)
-        return once.gather(codes.astype(np.uint32))
+        return _once(self.unique).gather(codes.astype(np.uint32))
 
     def numbers(self, number_of: Callable[[str], int]) -> Ints:
         """Return the number of each row's text, with one lookup per distinct text."""
         return np.array([number_of(text) for text in self.unique], dtype=np.int64)[self.codes]
+
+
+@lru_cache(64)
+def _once(texts: tuple[str, ...]) -> pl.Series:
+    """Return texts as a column, and null after them; the files of a job have the same names."""
+    return pl.Series((*texts, None), dtype=pl.String)
 
 
 def find_texts(

@@ -6,6 +6,7 @@ ratio is of no use: persistent kernels have one grid for all sizes, and a large 
 communication compares with a small one alone. Then the ratio is unknown, and says why.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -45,7 +46,9 @@ _OF_MEDIAN = 1.57  # variance of a median, against that of a mean
 _OF_DEVIATION = 1.4826  # standard deviation, against the median of absolute deviations
 _LEVEL = NormalDist().inv_cdf(0.95)  # each side of an interval of 90 %
 _KERNEL = ("name", "grid", "block", "operator", "shapes", "place")
-_GRID = r'"{}"\s*:\s*(\[[^\]]*\])'
+_LAUNCHED = {
+    name: re.compile(rb'"%s"\s*:\s*(\[[^\]]*\])' % name.encode()) for name in ("grid", "block")
+}
 # why a ratio is unknown
 _NO_SHAPES = "no shapes are recorded"
 _NEVER_ALONE = "fewer than two alone"
@@ -318,13 +321,18 @@ def _launched(trace: Trace, kernels: Ints) -> dict[str, pl.Series]:
     """Return the grid and the block with which each kernel was launched."""
     attributes = trace.attributes
     rows = attributes.rows_named("args")
-    rows = rows[np.isin(attributes.node[rows], kernels)]
-    texts = attributes.texts(rows)
+    rows = rows[np.isin(attributes.node[rows], kernels) & attributes.is_span[rows]]
+    # searched where they lie: to make texts of all arguments takes longer than the rest
+    content, since = attributes.bytes_around(rows)
+    begin = (attributes.value[rows] - since).tolist()
+    spans = list(zip(begin, attributes.length[rows].tolist(), strict=True))
     which = _first_places(attributes.node[rows].astype(np.int64), trace.nodes.height)[kernels]
-    return {
-        name: _texts_at(texts.str.extract(_GRID.format(name)), which).str.replace_all(r"\s", "")
-        for name in ("grid", "block")
-    }
+    found = {}
+    for name, pattern in _LAUNCHED.items():
+        said = [pattern.search(content.data, at, at + size) for at, size in spans]
+        texts = [b"".join(one[1].split()).decode() if one else None for one in said]
+        found[name] = _texts_at(pl.Series(texts, dtype=pl.String), which)
+    return found
 
 
 def _first_places(nodes: Ints, num_nodes: int) -> Ints:

@@ -204,9 +204,13 @@ class EventGraph:
         if "_all_names" in vars(self):
             which, known = self._all_names
             which = which.copy() if ops is None else which[ops]
-            if nameless is not None:
-                which[nameless] = 0
-            return which, known
+        else:
+            which, known = self._name_codes(ops)
+        if nameless is not None:
+            which[nameless] = 0
+        return which, known
+
+    def _name_codes(self, ops: _Positions | None) -> tuple[npt.NDArray[np.uint32], list[str]]:
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
         number = {"": 0}
         numbers: dict[int, Ints] = {}  # ranks share their names
@@ -218,13 +222,11 @@ class EventGraph:
             for code in np.flatnonzero(new).tolist():
                 number_of[code] = number.setdefault(texts[code], len(number))
             which[mine] = number_of[codes]
-        if nameless is not None:
-            which[nameless] = 0
         return which, list(number)
 
     @cached_property
     def _all_names(self) -> tuple[npt.NDArray[np.uint32], list[str]]:
-        return self.name_codes(np.arange(self.num_ops))
+        return self._name_codes(None)
 
     def named(self, pattern: str) -> Bools:
         """Return which operations have a name that contains a regular expression (Rust's syntax).
@@ -340,8 +342,9 @@ class EventGraph:
 
         Names are what :meth:`names` returns.
         """
-        if ops is None and column in self._columns:
-            return self._columns[column]
+        if column in self._columns:
+            known = self._columns[column]
+            return known if ops is None else known[ops]
         none = self.job.traces[0].nodes[column].clear()
         # numpy takes rows of a small trace in a tenth of the time
         found = np.empty(

@@ -117,7 +117,8 @@ def replay_graph(graph: EventGraph) -> Replay:
 
     An unmodified graph reproduces the measured times exactly.
     """
-    return Replay(graph, _replayed(graph)[0])
+    time, _ = _replayed(graph)
+    return Replay(graph, graph.time if np.array_equal(time, graph.time) else time)
 
 
 def _replayed(graph: EventGraph) -> tuple[Ints, Ints]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -329,6 +330,9 @@ class Window:
         return self.end(time) - self.start(time)
 
 
+_STEPS: WeakKeyDictionary[EventGraph, list[Window]] = WeakKeyDictionary()
+
+
 @checked
 def find_steps(graph: EventGraph) -> list[Window]:
     """Find the steps that the profiler marked (``ProfilerStep#N``), in order of N.
@@ -341,9 +345,15 @@ def find_steps(graph: EventGraph) -> list[Window]:
     they were captured for, numbered from 0; their ``serving`` says what they do. Else steps are
     what repeats with the same operations
     (:func:`nadi.graph.windows.repeated_steps`), numbered from 0; their ``mark`` is what was
-    found to repeat.
+    found to repeat. They are kept with the graph.
     """
     refuse_in_fork()
+    if graph not in _STEPS:
+        _STEPS[graph] = _found_steps(graph)
+    return list(_STEPS[graph])
+
+
+def _found_steps(graph: EventGraph) -> list[Window]:
     marks = [
         (int(found[1]), op)
         for op, name in _candidates(graph)

@@ -5,6 +5,8 @@ Group rows by a key, for the compressed arrays of graphs and attributes.
 Binary min-heaps of integers, each in an array from ``base`` on.
 
 Substring search in many spans of bytes.
+
+The nearest ancestor of a kind of each row of a tree.
 """
 
 from typing import NamedTuple
@@ -173,3 +175,21 @@ def spans_holding(
                 if n == size:
                     holds[s] = True
                     break
+
+
+@kernel
+def climb(rows: np.ndarray, parent: np.ndarray, is_wanted: np.ndarray) -> None:
+    """Replace each row by the nearest wanted one: itself, or one of its ancestors; -1 without one.
+
+    - ``rows``: int64, shape (rows,): rows of the table, or -1.
+    - ``parent``, ``is_wanted``: int64 and bool, shape (rows of the table,). O(rows * depth).
+    """
+    for i in range(rows.size):
+        row = rows[i]
+        while row >= 0:
+            if row >= parent.size:
+                raise IndexError("a row encloses another one, and is not in the table")
+            if is_wanted[row]:
+                break
+            row = parent[row]
+        rows[i] = row

@@ -544,7 +544,7 @@ def _read_together(
         [recording_of(trace) for trace in devices],
         force=force,
     ):
-        trace = replace(devices[device], rank=rank)
+        trace = devices[device].changed(rank=rank)
         as_read.append(ReadRank(None if host < 0 else hosts[host], trace))
         linked.append(
             link_device(trace)

@@ -38,7 +38,7 @@ from nadi.trace.categories import COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import nearest
 from nadi.trace.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES, ON_DEVICE
-from nadi.trace.trace import Provenance, Trace
+from nadi.trace.trace import Provenance, Trace, names_of_both
 from nadi.units import format_ns
 from nadi.version import __version__
 
@@ -242,7 +242,7 @@ def link_pair(
         parts = _without_args(host, row_of_host, device, row_of_event, log)
         given = JoinedAttributes(lambda: parts)
     issues = pl.concat([host.issues, device.issues, log.table()])
-    return replace(linked, deps=deps, issues=issues, given_attributes=given)
+    return linked.changed(deps=deps, issues=issues, given_attributes=given)
 
 
 def _matched(
@@ -296,6 +296,8 @@ def _joined(
             lambda: (Part(host.attributes, row_of_host), Part(device.attributes, row_of_event))
         ),
     )
+    of_host, of_device, names = names_of_both(host, device)
+    trace.with_names(np.concatenate([of_host[_unmatched_rows(host, match)], of_device]), names)
     return trace, host_row, row_of_host, row_of_event
 
 
@@ -441,17 +443,11 @@ def _with_dependencies(
     exclusive[on_device] = trace.column("duration")[on_device]
     columns, groups = communication(trace, host, host_row, parent, launcher, log)
     nodes = NODES.changed(trace.nodes, parent=parent, exclusive=exclusive, **columns)
-    return Trace(
+    return trace.changed(
         nodes=nodes,
         deps=pl.concat([deps, group_order(nodes, groups)]),
         groups=groups,
         issues=pl.concat([host.issues, device.issues, log.table()]),
-        provenance=trace.provenance,
-        rank=trace.rank,
-        world_size=trace.world_size,
-        process=trace.process,
-        step_lengths=trace.step_lengths,
-        given_attributes=trace.given_attributes,
     )
 
 

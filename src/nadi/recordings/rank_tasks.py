@@ -115,7 +115,7 @@ def link_rank(task: RankTask, progress: Callable[[str], None] = lambda _: None) 
         ((_, _, rank),) = pair_recordings(
             [recording_of(host) for host in hosts], [recording_of(device)], force=task.force
         )
-    device = replace(device, rank=rank)
+    device = device.changed(rank=rank)
     progress("linking")
     if not hosts:
         return link_device(device)

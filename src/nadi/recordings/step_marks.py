@@ -4,7 +4,6 @@ Ranges of time as users write them.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -75,7 +74,7 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
     if (ends == end).all():
         return device
     nodes = device.nodes.with_columns(duration=pl.Series(ends - start))
-    return replace(device, nodes=nodes)
+    return device.changed(nodes=nodes)
 
 
 def time_range(window: str) -> tuple[int, int]:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from nadi.kernels.sequences import climb
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.attributes import writable
 
 _LARGEST = 2**62
 # of a hash: an odd number whose bits are spread, and half of its bits
@@ -87,12 +89,8 @@ def nearest(rows: Ints, parent: Ints, is_wanted: Bools) -> Ints:
     - Returns int64, of the shape of ``rows``: -1 if neither the row nor an ancestor is wanted.
       O(rows * depth).
     """
-    found = rows.ravel().copy()
-    passed = np.flatnonzero((found >= 0) & ~is_wanted[found])
-    while passed.size:  # ever fewer
-        above = parent[found[passed]]
-        found[passed] = above
-        passed = passed[(above >= 0) & ~is_wanted[above]]
+    found = rows.ravel().astype(np.int64)  # a copy
+    climb(found, writable(parent), writable(is_wanted))
     return found.reshape(rows.shape)
 
 

@@ -317,6 +317,24 @@ class Trace:
         texts = tuple(names[row[row >= 0]].cast(pl.String).to_list())
         return number[codes], _shared_names(texts)[0]
 
+    def with_names(self, which: npt.NDArray[np.integer], texts: Sequence[str]) -> Trace:
+        """Return this trace, told its ``name_codes`` by who knows them; nothing is told twice.
+
+        - ``which``: int, shape (nodes,): positions of the names of nodes in ``texts``.
+        - ``texts``: All names, and no others that ranks of the job might lack, in any order.
+        """
+        known = sorted(set(texts))  # so that ranks with the same names share them
+        number = dict(zip(known, range(len(known)), strict=True))
+        place = np.array([number[text] for text in texts], dtype=np.uint32)
+        vars(self)["name_codes"] = place[which], _shared_names(tuple(known))[0]
+        return self
+
+    def changed(self, **values: Any) -> Trace:
+        """Return the trace with other values; its nodes keep their names and categories."""
+        made = replace(self, **values)
+        vars(made).update({k: v for k, v in vars(self).items() if k in ("name_codes", "_category")})
+        return made
+
     def compact(self) -> Trace:
         """Return the same trace in less memory: what ranks have in common, all share."""
         which, texts = self.name_codes
@@ -358,6 +376,14 @@ class PackedTrace(NamedTuple):
         made = replace(self.rest, nodes=nodes)
         vars(made)["name_codes"] = which, texts
         return made
+
+
+def names_of_both(one: Trace, other: Trace) -> tuple[Ints, Ints, tuple[str, ...]]:
+    """Return the names of two traces as positions among the names of both, int64, and these."""
+    (first, texts), (second, others) = one.name_codes, other.name_codes
+    number = dict(zip(texts, range(len(texts)), strict=True))
+    place = np.array([number.setdefault(text, len(number)) for text in others], dtype=np.int64)
+    return first.astype(np.int64), place[second], tuple(number)
 
 
 @lru_cache(4096)

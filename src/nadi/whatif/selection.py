@@ -18,6 +18,7 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.module_tree import BY_GRADIENTS, PHASES, ModuleTree, find_modules
 from nadi.graph.windows import find_steps, steps_of_operations
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count, format_ns
 
@@ -149,12 +150,8 @@ def launchers(graph: EventGraph) -> Ints:
 
 def covered(graph: EventGraph, chosen: Bools) -> Bools:
     """Add the operations nested in chosen ones. O(ops * depth)."""
-    has_parent = graph.op_parent >= 0
-    while True:
-        wider: Bools = chosen | (has_parent & chosen[graph.op_parent])
-        if (wider == chosen).all():
-            return chosen
-        chosen = wider
+    found: Bools = nearest(np.arange(graph.num_ops), graph.op_parent, chosen) >= 0
+    return found
 
 
 def outermost(graph: EventGraph, chosen: Bools) -> Ints:

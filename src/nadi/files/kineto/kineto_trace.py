@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -191,7 +192,7 @@ def _decode(raw: RawFile, log: IssueLog) -> Trace:
         "processes have operators in the file, as if ranks were merged into it",
         "nadi run reads them as ranks; other commands read one trace: give a file for each rank",
     )  # fmt: skip
-    return Trace(
+    trace = Trace(
         nodes=NODES.build(order.size, _columns(nodes, base, order, groups)),
         deps=DEPS.empty(),
         groups=groups,
@@ -205,6 +206,7 @@ def _decode(raw: RawFile, log: IssueLog) -> Trace:
             lambda: attributes_of(raw, ids, kept, keys, members or [], order)
         ),
     )
+    return trace.with_names(nodes.names.codes[order], nodes.names.unique)
 
 
 def looks_like(head: bytes) -> bool:
@@ -491,16 +493,25 @@ def _values(raw: RawFile, events: Events, name: str, value_of: Callable[[str], i
 
 def _comm_types(names: Texts, category: Ints, stated: Ints) -> npt.NDArray[np.uint32]:
     """Find the communications among the operations, with one lookup per name."""
-    # gloo works on host threads under an annotation; other libraries' annotations only launch
-    of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
-    of_gloo = names.numbers(
-        lambda name: _COMM[comm_type_of_host(name) if name.startswith("gloo:") else "none"]
-    )
-    by_call = names.numbers(lambda name: int(is_told_by_call(name))) > 0
-    by_call |= (of_kernel == _COMM["other"]) | (stated == _COMM["barrier"])
+    of_kernel, of_gloo, by_call = _comm_of_names(names.unique)[:, names.codes]
+    by_call = (by_call > 0) | (of_kernel == _COMM["other"]) | (stated == _COMM["barrier"])
     of_kernel = np.where((of_kernel > 0) & by_call & (stated > 0), stated, of_kernel)
     found = np.where(category == _CODE["annotation"], of_gloo, _COMM["none"])
     return np.where(category == _CODE["kernel"], of_kernel, found).astype(np.uint32)
+
+
+@lru_cache(64)
+def _comm_of_names(names: tuple[str, ...]) -> Ints:
+    """Return what names tell of communication; int64, shape (3, names). Ranks have the same names.
+
+    The codes of what a kernel does and of what gloo does, and whether only a kernel's call tells.
+    """
+    # gloo works on host threads under an annotation; other libraries' annotations only launch
+    return np.array([
+        [_COMM[comm_type_of_kernel(name)] for name in names],
+        [_COMM[comm_type_of_host(name) if name.startswith("gloo:") else "none"] for name in names],
+        [is_told_by_call(name) for name in names],
+    ], dtype=np.int64)  # fmt: skip
 
 
 def attributes_of(

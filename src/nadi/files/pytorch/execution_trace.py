@@ -5,6 +5,7 @@ layout; this module also reads such linked traces.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -117,7 +118,7 @@ def decode(raw: RawFile) -> Trace:
         process=process,
         given_attributes=LazyAttributes(lambda: _attributes(rest, members, lost, new_row)),
     )
-    return with_param_comms(trace)
+    return with_param_comms(trace.with_names(names.codes[rows.order], names.unique))
 
 
 def _header(raw: RawFile, members: list[tuple[str, Span]], has_nodes: bool) -> tuple[str, int]:
@@ -251,14 +252,20 @@ def _columns(nodes: HostNodes, names: Texts, rows: _Rows) -> dict[str, Any]:
 def _comm_types(names: Texts, category: Ints, is_linked: bool) -> Ints:
     """Find the communications, with one lookup per name; in linked traces the device work."""
     none = _COMM["none"]
-    of_host = names.numbers(lambda name: _COMM[comm_type_of_host(name)])
+    of_host, of_call = _comm_of_names(names.unique)[:, names.codes]
     if not is_linked:
-        of_call = names.numbers(lambda name: _COMM[comm_type_of_call(name)])
         return np.where(of_call != none, of_call, of_host)
     of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
     works = names.numbers(lambda name: int(name.startswith("gloo:"))) > 0
     of_host = np.where((category == _CODE["annotation"]) & works, of_host, none)
     return np.where(category == _CODE["kernel"], of_kernel, of_host)
+
+
+@lru_cache(64)
+def _comm_of_names(names: tuple[str, ...]) -> Ints:
+    """Return the codes of what annotations and calls of these names do; int64, shape (2, names)."""
+    told = (comm_type_of_host, comm_type_of_call)
+    return np.array([[_COMM[one(name)] for name in names] for one in told], dtype=np.int64)
 
 
 def _values(nodes: HostNodes, node: int) -> list[Any]:

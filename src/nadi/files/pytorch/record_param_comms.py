@@ -24,7 +24,7 @@ Ranks are counted within the process group, which is an object without a name.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -308,7 +308,7 @@ def with_param_comms(trace: Trace) -> Trace:
     columns["group"][rows] = [number.get(one.group, -1) for one in records]
     types = NODES.coded("comm_type", comm_type)
     nodes = NODES.changed(trace.nodes, comm_type=types, **columns)
-    return replace(trace, nodes=nodes, groups=groups)
+    return trace.changed(nodes=nodes, groups=groups)
 
 
 def _with_groups(groups: pl.DataFrame, records: Sequence[_Record]) -> pl.DataFrame:

@@ -5,7 +5,6 @@ The order in which a rank issued the communication operations of each process gr
 Sends and receives of gloo run beside the thread that asked for them, not on it.
 """
 
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -213,7 +212,7 @@ def transfers_beside_threads(trace: Trace, launcher: Ints, log: IssueLog) -> Tra
         "sends and receives of gloo last while their threads go on",
         f"they are shown on threads of their own, {first_free} and above",
     )  # fmt: skip
-    return replace(trace, nodes=trace.nodes.with_columns(thread=pl.Series(moved)))
+    return trace.changed(nodes=trace.nodes.with_columns(thread=pl.Series(moved)))
 
 
 def _works_in(trace: Trace, thread: Ints, begin: Ints, end: Ints) -> Bools:

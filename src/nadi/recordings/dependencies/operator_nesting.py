@@ -114,6 +114,8 @@ def threads_sharing_locks(trace: Trace, thread: int) -> Ints:
     told = np.flatnonzero(
         trace.name_mask(f"^{re.escape(WOKEN_BY)}\\d{{1,18}}$") & trace.category_mask(*THREAD_WORK)
     )  # fmt: skip
+    if not told.size:  # most recordings
+        return np.empty(0, dtype=np.int64)
     names = trace.nodes["name"].gather(told).cast(str)
     by = np.array([int(name[len(WOKEN_BY) :]) for name in names], dtype=np.int64)
     waiter = trace.column("thread")[told]

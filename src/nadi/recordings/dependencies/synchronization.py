@@ -122,6 +122,8 @@ def paired_events(here: DeviceCalls) -> tuple[Ints, Ints]:
     call, kind, thread = _calls(here)
     at = np.flatnonzero(kind == _WAIT)
     at = at[(at > 0) & (kind[at - 1] == _RECORD) & (thread[at - 1] == thread[at])]
+    if not at.size:
+        return at, at
     before, after = _launch_before(call, kind, thread, at), _launch_after(call, kind, thread, at)
     known = (before >= 0) & (after >= 0)
     record, before, after = call[at[known] - 1], before[known], after[known]
@@ -239,6 +241,8 @@ def _guessed_stream_waits(here: DeviceCalls, calls: Ints, log: IssueLog) -> tupl
     It waits for the last work of another stream that was launched before the wait, if that work
     ends shortly before the operation starts.
     """
+    if not calls.size:
+        return calls, calls
     calls, dst = _next_launched(here, calls)
     num_waits = np.bincount(dst, minlength=here.start.size)
     late = here.start[dst] > _due(here)[dst]
@@ -309,6 +313,8 @@ def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
     late = work[here.start[work] > _due(here)[work] + _LATE_FOR_SURE_NS]
     late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in known]))
     source, waiting = _near_ends(here, late)
+    if not source.size:
+        return source, waiting
     names = here.trace.name_codes[0].astype(np.int64)
     count_of = int(names.max(initial=0)) + 1
     all_late = np.bincount(names[late], minlength=count_of)
@@ -426,6 +432,8 @@ def _consistent(here: DeviceCalls, src: Ints, dst: Ints, log: IssueLog) -> tuple
     A device whose clock is a little late seems to end work after the return of the call that waits
     for it. Then the call waits for the last work of the stream that had ended.
     """
+    if not src.size:  # of most kinds there are none, and a small rank has many kinds
+        return src, dst
     start, end = here.start, here.end
     own_copy = here.launcher[src] == dst
     src, is_other = _ended_before(here, src, dst, own_copy)
@@ -448,6 +456,8 @@ def _ended_before(here: DeviceCalls, src: Ints, dst: Ints, own_copy: Bools) -> t
     """Replace work that ends shortly after the call returns; tells which was replaced."""
     end, found = here.end, src.copy()
     late = ~own_copy & (end[src] > end[dst]) & (end[src] - end[dst] <= _CLOCKS_DIFFER_NS)
+    if not late.any():
+        return found, late
     keys = stream_keys(here.trace.column("device")[src], here.trace.column("stream")[src])
     for stream, key in enumerate(here.work.keys):
         mine = np.flatnonzero(late & (keys == key))

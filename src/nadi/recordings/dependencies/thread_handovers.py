@@ -257,6 +257,8 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, is_idle
     """
     start, thread = trace.column("start"), trace.column("thread")
     gloo = np.flatnonzero(is_gloo & (start >= 0))
+    if not gloo.size:
+        return []
     end = (start + trace.column("duration"))[gloo]
     gloo, end = gloo[np.argsort(end, kind="stable")], np.sort(end)
     waiting = stretches[np.isin(stretches.thread, thread[host_work(trace, "c10d::")])]

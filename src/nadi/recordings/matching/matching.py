@@ -18,7 +18,7 @@ from nadi.recordings.matching.name_alignment_kernels import align
 from nadi.recordings.step_marks import STEP_MARK
 from nadi.trace.arrays import Ints, text_codes
 from nadi.trace.issues import IssueLog
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Trace, names_of_both
 from nadi.units import format_count, format_percent
 
 _MOST_EDITS = 1_000
@@ -266,7 +266,7 @@ def with_host_ids(host: Trace, device: Trace, match: Match) -> Trace:
     the call that asked for it.
     """
     ids = np.where(match.host_row >= 0, host.column("rf_id")[match.host_row], -1)
-    return replace(device, nodes=device.nodes.with_columns(rf_id=ids))
+    return device.changed(nodes=device.nodes.with_columns(rf_id=ids))
 
 
 def match_by_host_ids(host: Trace, device: Trace, match: Match) -> Match:
@@ -326,11 +326,11 @@ def _name_codes(host: Trace, device: Trace, *, but_numbers: bool = False) -> _Na
 
     Names of annotations, such as ``ProfilerStep#3``, may be taken alike if they differ in numbers.
     """
-    both = pl.concat([host.nodes["name"], device.nodes["name"]])
-    if but_numbers:
-        is_mark = np.concatenate([one.category_mask("annotation") for one in (host, device)])
-        texts = both.cast(pl.String)
-        both = texts.str.replace_all(r"\d+", "0").zip_with(pl.Series(is_mark), texts)
+    if not but_numbers:
+        return names_of_both(host, device)[:2]
+    texts = pl.concat([host.nodes["name"], device.nodes["name"]]).cast(pl.String)
+    is_mark = np.concatenate([one.category_mask("annotation") for one in (host, device)])
+    both = texts.str.replace_all(r"\d+", "0").zip_with(pl.Series(is_mark), texts)
     codes = text_codes(both)
     return codes[: host.nodes.height], codes[host.nodes.height :]
 
