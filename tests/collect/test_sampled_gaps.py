@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import sysconfig
 import threading
@@ -19,6 +20,8 @@ from nadi.pytorch.collecting.hook.sampled_gaps import (
     Sample,
     Span,
     StackSampler,
+    _ran_ns,
+    lock_waits,
     name_gaps,
     name_operations,
     named_events,
@@ -170,6 +173,75 @@ def test_what_sleeps_is_sampled() -> None:
     mine = [one for one in sampler.samples if one.thread == threading.get_native_id()]
     names = {call.code.co_name for one in mine for call in one.stack}
     assert "test_what_sleeps_is_sampled" in names
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says for how long a thread ran")
+def test_the_time_of_a_thread_that_runs_is_exact() -> None:
+    """What the system lists of it changes every 4 ms or so, and it seemed to sleep in between."""
+    is_over, until = threading.Event(), time.monotonic() + 20
+    data = bytes(1 << 20)
+
+    def work() -> None:
+        while not is_over.is_set():
+            hashlib.sha256(data)  # releases the GIL
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    in_a_row = 0
+    while in_a_row < 12 and time.monotonic() < until:
+        before = _ran_ns(thread.native_id or 0)
+        time.sleep(0.0002)
+        in_a_row = in_a_row + 1 if _ran_ns(thread.native_id or 0) > before else 0
+    is_over.set()
+    thread.join()
+    assert in_a_row == 12
+
+
+COUNT = called("/home/user/train.py", "count", 50)
+IN_COUNT = "wait in the GIL, held by train.py(50): count"
+
+
+def threads(*, runs: float, moves: bool = True) -> list[Sample]:
+    """Sample the thread of two steps, and one that runs for a share of the time."""
+    return [
+        one for at in range(20)
+        for one in (Sample(at * MS, 1, (MAIN,), at * MS, 0, at),
+                    Sample(at * MS, 2, (COUNT,), int(at * MS * runs), 0, at if moves else 0))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pause", "usual", "slept", "found", "names"),
+    [
+        (8, 1, 6, threads(runs=1), [IN_COUNT]),
+        (8, 1, 3, threads(runs=1), []),  # it was ready, and others had the processors
+        (4, 1, 6, threads(runs=1), []),  # shorter than the interval of the interpreter
+        (8, 7, 6, threads(runs=1), []),  # it waits as long where others give the GIL at once
+        (8, 1, 6, threads(runs=0.3), []),
+        (8, 1, 6, threads(runs=1, moves=False), []),  # a call that may have released the GIL
+        (8, 1, 6, [], []),
+    ],
+)
+def test_waits_for_the_lock_of_the_interpreter(
+    pause: int, usual: int, slept: int, found: list[Sample], names: list[str]
+) -> None:
+    timed = spans(1000 * MS, pause * MS)[:3]
+    waits = lock_waits(found, spans(0, usual * MS), timed, [slept * MS])
+    assert [one.name for one in waits] == names
+    at = 1001 * MS + 1
+    assert [(one.thread, one.begin, one.end) for one in waits] == [
+        (1, at, at + (pause - usual) * MS - 2) for _ in names
+    ]
+
+
+def test_waits_for_the_lock_inside_of_operations_and_in_equal_steps_only() -> None:
+    outer = [one._replace(name="evaluate") for one in spans(1000 * MS, 8 * MS)[:1]]
+    timed = [*spans(1000 * MS, 8 * MS)[:3], *outer]
+    observed = [*spans(0, MS)[:3], *(one._replace(name="evaluate") for one in spans(0, MS)[:1])]
+    found = threads(runs=1)
+    (wait,) = lock_waits(found, observed, timed, [9 * MS])
+    assert wait.name == IN_COUNT
+    assert lock_waits(found, spans(0, MS), timed, [9 * MS]) == []
 
 
 def test_spans_of_a_profiler() -> None:

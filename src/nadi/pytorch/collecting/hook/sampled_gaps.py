@@ -26,10 +26,12 @@ _EVERY_S = 0.001
 _EVERY_NS = 1_000_000
 _SWITCH_S = 5e-6  # how long Python may run until it is sampled, else 5 ms: gaps are shorter
 _SET_TIMER_SLACK = 29  # of prctl
+_CLOCK_OF_THREAD = 6  # of Linux: of the processor, and of one thread
 _MOST_SAMPLES = 100_000
 _MOST_EVENTS = 300_000
 _LEAST_NS = 20_000  # of a gap that gets a name
 _LEAST_SAMPLED_NS = 2_000_000  # the time of two samples
+_MOST_OF_SLEEP = 1.2  # times it: times of the clock and of the system are not quite the same
 _MARKS = ("ProfilerStep#", "Optimizer.")  # ranges that say nothing of what happens in them
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -53,6 +55,7 @@ class Sample(NamedTuple):
     stack: tuple[Called, ...]  # the innermost function last
     ran_ns: int  # since it began: it ran, or was ready to; -1 if the system does not say so
     sampler_ns: int  # the same of the thread that samples, for which it may have to wait
+    at: int = 0  # the instruction of the innermost function
 
 
 class Met(NamedTuple):
@@ -121,15 +124,29 @@ class StackSampler:
             sys.setswitchinterval(self._switch)  # until all stacks are noted no other thread runs
             now = time.time_ns()
             found = [
-                (ident, _stack(frame)) for ident, frame in sys._current_frames().items()
-                if ident != own
+                (ident, _stack(frame), frame.f_lasti)
+                for ident, frame in sys._current_frames().items() if ident != own
             ]  # fmt: skip
             sys.setswitchinterval(_SWITCH_S)
             native = {thread.ident: thread.native_id for thread in threading.enumerate()}
-            for ident, stack in found:
+            for ident, stack, at in found:
                 if thread := native.get(ident):
                     ran = _ran_ns(thread), _ran_ns(sampler)
-                    self.samples.append(Sample(now, thread, stack, *ran))
+                    self.samples.append(Sample(now, thread, stack, *ran, at))
+
+
+@contextlib.contextmanager
+def quick_turns() -> Iterator[None]:
+    """Let other threads of Python give the GIL back at once, while the recorder reads files.
+
+    It gives the GIL away for that, and would wait for an interval each time.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _wake_in_time() -> None:
@@ -164,8 +181,15 @@ def scheduled_ns(thread: int) -> tuple[int, int] | None:
 
 
 def _ran_ns(thread: int) -> int:
-    """Return for how long a thread ran or was ready to, or -1."""
-    return -1 if (times := scheduled_ns(thread)) is None else sum(times)
+    """Return for how long a thread ran or was ready to, or -1.
+
+    What the system lists of a thread that runs is some milliseconds old; its clock is exact.
+    """
+    if (times := scheduled_ns(thread)) is None:
+        return -1
+    with contextlib.suppress(OSError):  # it has ended
+        return time.clock_gettime_ns(~thread << 3 | _CLOCK_OF_THREAD) + times[1]
+    return sum(times)
 
 
 def spans_of(results: Any) -> list[Span]:
@@ -254,6 +278,100 @@ def _event(name: str, begin: int, end: int, thread: int, base_ns: int) -> dict[s
         "ts": (begin - base_ns) / 1000, "dur": (end - begin) / 1000,
         "args": {"sampled in later steps": 1},
     }  # fmt: skip
+
+
+class Pause(NamedTuple):
+    """Time between two moments at which operations begin or end; ns."""
+
+    begin: int
+    end: int
+    around: str  # the innermost operation around it
+
+
+def lock_waits(
+    samples: list[Sample], sampled: list[Span], timed: list[Span], slept: list[int]
+) -> list[Span]:
+    """Find waits for the GIL, the lock of the interpreter, in timed steps.
+
+    A thread that computes in Python gives the GIL to one that waits for it after an interval, which
+    is short in sampled steps. So a pause of a timed step that lasts for an interval, and twice as
+    long as in a sampled step, is such a wait, if other threads run for most of the time, and the
+    thread slept for an interval in each: ``slept`` has for how long in each timed step, ns.
+    """
+    usual: dict[tuple[str, ...], list[list[int]]] = {}
+    for step in _steps(sampled):
+        pauses = _pauses(step.mark, sampled)
+        usual.setdefault(_key(pauses), []).append([one.end - one.begin for one in pauses])
+    interval = round(1e9 * sys.getswitchinterval())
+    found = []
+    for step in _steps(timed):
+        pauses = _pauses(step.mark, timed)
+        lasted = usual.get(_key(pauses))
+        holder = _holder(samples, step.mark.thread) if lasted else ""
+        if not (lasted and holder):
+            continue
+        for pause, times in zip(pauses, zip(*lasted, strict=True), strict=True):
+            lasts = pause.end - pause.begin
+            longer = lasts - min(times)
+            if lasts >= interval and 2 * longer > lasts:
+                name = f"{WAIT_IN}the GIL, held by {holder}"
+                begin = pause.begin + 1
+                found.append(Span(step.mark.thread, begin, begin + longer - 2, name))
+    return found if len(found) * interval <= _MOST_OF_SLEEP * sum(slept) else []
+
+
+def wait_events(waits: list[Span], base_ns: int) -> list[dict[str, Any]]:
+    """Make events of waits, as ``named_events`` does of functions."""
+    return [_event(one.name, one.begin, one.end, one.thread, base_ns) for one in waits]
+
+
+def _key(pauses: list[Pause]) -> tuple[str, ...]:
+    return tuple(one.around for one in pauses)
+
+
+def _pauses(mark: Span, spans: list[Span]) -> list[Pause]:
+    """Divide a step where operations begin and end: two pauses for each, and one."""
+    found: list[Pause] = []
+    around, last = [mark._replace(name="")], mark.begin
+
+    def until(time: int) -> None:
+        nonlocal last
+        found.append(Pause(last, max(last, time), around[-1].name))
+        last = max(last, time)
+
+    for one in sorted(spans, key=lambda one: (one.begin, -one.end)):
+        is_inside = one.thread == mark.thread and mark.begin <= one.begin < mark.end
+        if not is_inside or one.name.startswith(_MARKS[0]):
+            continue
+        while around[-1].end <= one.begin:
+            until(around[-1].end)
+            around.pop()
+        until(one.begin)
+        around.append(one)
+    while around:
+        until(min(around[-1].end, mark.end))
+        around.pop()
+    return found
+
+
+def _holder(samples: list[Sample], thread: int) -> str:
+    """Name the function in which other threads run most, if they do for most of the time, or "".
+
+    Only a function counts that goes on between samples: else it is in one call, which may have
+    given the lock away.
+    """
+    times: collections.Counter[str] = collections.Counter()
+    ran, last = 0, dict[int, Sample]()
+    for one in samples:
+        before = last.get(one.thread, one)
+        last[one.thread] = one
+        if one.thread == thread or not one.stack:
+            continue
+        ran += one.ran_ns - before.ran_ns
+        if (one.stack, one.at) != (before.stack, before.at):
+            times[_functions(one.stack, is_asleep=False)[0]] += one.ran_ns - before.ran_ns
+    whole = samples[-1].time_ns - samples[0].time_ns if samples else 0
+    return times.most_common(1)[0][0] if times and 2 * ran > whole else ""
 
 
 _Path = tuple[str, ...]  # the functions of the program around a sample, the innermost last
