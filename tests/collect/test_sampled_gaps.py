@@ -294,6 +294,15 @@ def held(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
     ]
 
 
+def test_a_thread_that_sleeps_and_keeps_the_lock_of_the_interpreter_writes_a_file() -> None:
+    save = called(f"{LIBRARY}/site-packages/torch/serialization.py", "save")
+    early = Sample(2 * MS, 1, (MAIN, save), 2 * MS, 0)
+    late = Sample(20 * MS, 1, (MAIN, save), 3 * MS, 0)
+    around = [Span(1, 0, MS, "aten::a"), Span(1, 21 * MS, 22 * MS, "aten::b")]
+    names = ["train.py(1): main", "serialization.py(1): save"]
+    assert list(gap_names([early, late], around).values()) == [names]
+
+
 @pytest.mark.parametrize("others", [(), (BACKWARD,)])
 def test_a_function_holds_the_operations_between_its_samples(others: tuple[Called, ...]) -> None:
     observed = [*step_of(0), *step_of(100 * MS)]

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 WAIT_IN = "wait in "
 _EVERY_S = 0.001
 _EVERY_NS = 1_000_000
+_HELD_NS = 3_000_000  # between samples, without the sampler's own time: it waited for the GIL
 _SWITCH_S = 5e-6  # how long Python may run until it is sampled, else 5 ms: gaps are shorter
 _SET_TIMER_SLACK = 29  # of prctl
 _CLOCK_OF_THREAD = 6  # of Linux: of the processor, and of one thread
@@ -511,7 +512,8 @@ def _states(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool, int]]:
     """Say of each sample whether its thread has slept for most of the time since the one before.
 
     That time, for which the sample stands, is given too: it is long where the thread let no other
-    one run, as in a call that holds the lock of the interpreter. The time in which the sampler ran
+    one run, as in a call that holds the lock of the interpreter. Then it is no wait for another
+    thread, also if it sleeps, as a call does that writes a file. The time in which the sampler ran
     or was ready to counts for no thread: Python runs one at a time, and a thread that gives way to
     the sampler sleeps until that had its turn, which takes long where other programs have the
     processors.
@@ -522,7 +524,8 @@ def _states(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool, int]]:
         last[one.thread] = one
         ran, sampling = one.ran_ns - before.ran_ns, one.sampler_ns - before.sampler_ns
         since = one.time_ns - before.time_ns
-        yield one, one.ran_ns >= 0 and 2 * ran < since - sampling, max(since, _EVERY_NS)
+        is_asleep = one.ran_ns >= 0 and 2 * ran < since - sampling < _HELD_NS
+        yield one, is_asleep, max(since, _EVERY_NS)
 
 
 def _functions(stack: tuple[Called, ...], *, is_asleep: bool) -> tuple[str, ...]:
