@@ -132,7 +132,7 @@ def test_the_range_that_leads_is_tried(pair: PairWriter) -> None:
 
 
 def test_modules_of_a_class_that_lead_are_tried_together(pair: PairWriter) -> None:
-    around = [(f"nn.Module: Linear_{number}", 300 * number, 300 * number + 160) for number in (1, 2)]
+    around = [(f"nn.Module: Linear_{n}", 300 * n, 300 * n + 160) for n in (1, 2)]
     graph = functions(pair, *around, ("nn.Module: LinearRelu_0", 0, 60))
     (found,) = (one for one in tried(graph, leads="nn.Module: Linear") if "Linear" in one.about)
     assert found.gain_ns == 3 * 2 * 80_000
