@@ -42,6 +42,16 @@ def called(file: str, function: str, line: int = 1) -> Called:
 MAIN, STEP = called("/home/user/train.py", "main"), called("/home/user/train.py", "step", 7)
 GET = called(f"{LIBRARY}/queue.py", "get", 80)
 BACKWARD = called(f"{LIBRARY}/site-packages/torch/_tensor.py", "backward")
+CALL = called(f"{LIBRARY}/site-packages/torch/nn/module.py", "_call", 1774)
+
+
+def wrapper() -> Called:
+    """Make a function as a decorator of a library makes it."""
+    source = "def hook():\n    def wrapped(): pass"
+    code = compile(source, f"{LIBRARY}/site-packages/torch/optim.py", "exec")
+    for _ in range(2):
+        (code,) = (one for one in code.co_consts if isinstance(one, CodeType))
+    return Called(code, 509)
 
 
 def gap_names(samples: list[Sample], spans: list[Span]) -> dict[tuple[str, str], list[str]]:
@@ -79,6 +89,8 @@ def samples(*stack: Called, runs: float, gap: int = 10 * MS, sampling: float = 0
     ((MAIN, STEP), False, ["wait in train.py(7): step"]),
     ((MAIN, STEP, GET), False, ["train.py(7): step", "wait in queue.py(80): get"]),
     ((MAIN, BACKWARD), True, ["train.py(1): main", "_tensor.py(1): backward"]),
+    ((MAIN, CALL, wrapper(), BACKWARD), True, ["train.py(1): main", "_tensor.py(1): backward"]),
+    ((MAIN, CALL), True, ["train.py(1): main", "module.py(1774): _call"]),
     ((MAIN, BACKWARD), False, None),  # PyTorch waits for what is recorded
 ])  # fmt: skip
 def test_functions_of_a_place(

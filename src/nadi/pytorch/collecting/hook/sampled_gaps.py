@@ -27,6 +27,7 @@ _EVERY_NS = 1_000_000
 _HELD_NS = 3_000_000  # between samples, without the sampler's own time: it waited for the GIL
 _SWITCH_S = 5e-6  # how long Python may run until it is sampled, else 5 ms: gaps are shorter
 _SET_TIMER_SLACK = 29  # of prctl
+_NESTED = 0x10  # of functions that another one makes; CO_NESTED in Python's documentation
 _CLOCK_OF_THREAD = 6  # of Linux: of the processor, and of one thread
 _MOST_SAMPLES = 100_000
 _MOST_EVENTS = 300_000
@@ -531,13 +532,22 @@ def _states(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool, int]]:
 def _functions(stack: tuple[Called, ...], *, is_asleep: bool) -> tuple[str, ...]:
     """Name the innermost function of the program, and what it calls of a library; or nothing.
 
+    Of a library it is the first public function, as calls of modules and optimizers pass others.
+
     What PyTorch waits for by itself is a device, a collective or one of its threads: recorded.
     """
     if not stack or (is_asleep and _TORCH in stack[-1].code.co_filename):
         return ()
     own = [depth for depth, called in enumerate(stack) if not _is_library(called.code)]
     at = own[-1] if own else 0
-    return tuple(map(_name, stack[at : at + 2]))
+    below = stack[at + 1 :]
+    public = [called for called in below if _is_public(called.code)]
+    return tuple(map(_name, (stack[at], *(public or below)[:1])))
+
+
+def _is_public(code: CodeType) -> bool:
+    """Whether a function of a library has a name for others, and is no wrapper of one that has."""
+    return not code.co_name.startswith(("_", "<")) and not code.co_flags & _NESTED
 
 
 def _is_library(code: CodeType) -> bool:
