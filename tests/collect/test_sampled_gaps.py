@@ -210,7 +210,7 @@ def test_the_time_of_a_thread_that_runs_is_exact() -> None:
 
 
 COUNT = called("/home/user/train.py", "count", 50)
-IN_COUNT = "wait in the GIL, held by train.py(50): count"
+IN_COUNT = "wait in the GIL, locked by train.py(50): count"
 
 
 def threads(*, runs: float, moves: bool = True) -> list[Sample]:

@@ -131,6 +131,14 @@ def test_the_range_that_leads_is_tried(pair: PairWriter) -> None:
     assert change in texts(tried(graph, leads="train.py(20): log"))
 
 
+def test_a_range_of_pytorch_that_leads_is_not_tried(pair: PairWriter) -> None:
+    pair.event("DistributedDataParallel.forward", 400, 660, "user_annotation")
+    graph = functions(pair)
+    assert not any(
+        "Parallel" in one.about for one in tried(graph, leads="DistributedDataParallel.forward")
+    )
+
+
 def test_modules_of_a_class_that_lead_are_tried_together(pair: PairWriter) -> None:
     around = [(f"nn.Module: Linear_{n}", 300 * n, 300 * n + 160) for n in (1, 2)]
     graph = functions(pair, *around, ("nn.Module: LinearRelu_0", 0, 60))

@@ -78,13 +78,13 @@ def best_changes(
     """Try the changes that the critical path suggests, and return those that gain most.
 
     They are: the operations with the largest shares of the path, the class of kernels with the
-    largest, the range that leads, and ranges and functions with a tenth of it between operations
-    but not all of it, in half of their time;
-    communication in half of its time; no launch overhead; no waits of threads, in each of the two
-    ranges with most of them (a data loader, say), and before each of the two operations that most
-    of the others precede; no gaps between operations, unless waits are most of these; what another
-    thread does in half of its time; a step in one CUDA graph; balanced ranks; and, where a rank is
-    late, what it does more than the others spread evenly over all ranks.
+    largest, the module or function that leads, and ranges and functions with a tenth of it between
+    operations but not all of it, in half of their time; communication in half of its time; no
+    launch overhead; no waits of threads, in each of the two ranges with most of them (a data
+    loader, say), and before each of the two operations that most of the others precede; no gaps
+    between operations, unless waits are most of these; what another thread does in half of its
+    time; a step in one CUDA graph; balanced ranks; and, where a rank is late, what it does more
+    than the others spread evenly over all ranks.
 
     Parameters
     ----------
@@ -94,6 +94,7 @@ def best_changes(
         The name of what repeats with each step; empty if nothing does.
     leads
         The name of the range with most of the path, as ``Leading.range_name``; empty without one.
+        It is tried if it is a module or a function of Python.
     most
         The most changes to return. Those that gain less than 0.5 % are left out. If a rank is late,
         the best way to spread its work is among them.
@@ -172,9 +173,16 @@ def _candidates(
         & ~pl.col("name").str.contains(f"^$|{_NO_PLACE}|^{_SAMPLED}") & (pl.col("name") != mark)
     )  # fmt: skip
     names += [name for name in between["name"] if not _is_whole(graph, path, name)]
-    for name in dict.fromkeys([*names, *([leads] if leads else [])]):
+    names += [leads] if _is_of_program(graph, leads) else []
+    for name in dict.fromkeys(names):
         yield Scale(Selection(name=_expression(name, texts)), _HALF), name
     yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
+
+
+def _is_of_program(graph: EventGraph, name: str) -> bool:
+    """Whether a name is of a module or a function of Python, and not of a range of PyTorch."""
+    python = (graph.gather("category") == "python").to_numpy()
+    return name.startswith(_MODULE) or bool((graph.names().to_numpy()[python] == name).any())
 
 
 def _is_whole(graph: EventGraph, path: CriticalPath, name: str) -> bool:

@@ -316,7 +316,7 @@ def lock_waits(
             lasts = pause.end - pause.begin
             longer = lasts - min(times)
             if lasts >= interval and 2 * longer > lasts:
-                name = f"{WAIT_IN}the GIL, held by {holder}"
+                name = f"{WAIT_IN}the GIL, locked by {holder}"
                 begin = pause.begin + 1
                 found.append(Span(step.mark.thread, begin, begin + longer - 2, name))
     return found if len(found) * interval <= _MOST_OF_SLEEP * sum(slept) else []
