@@ -163,6 +163,35 @@ def test_events_fill_long_gaps_of_their_place() -> None:
     assert [(one["ts"], one["dur"]) for one in begun] == [(0.001, 3999.998)]
 
 
+@pytest.mark.parametrize(
+    ("runs", "names"), [(True, ["train.py(7): step"]), (False, None)], ids=["runs", "waits"]
+)
+def test_gaps_inside_of_a_range_have_names_and_its_waits_are_its_own(
+    runs: bool, names: list[str] | None
+) -> None:
+    ranged = [*spans(0, 10 * MS), Span(1, 0, 12 * MS, "fetch", True),
+              Span(1, 12 * MS, 24 * MS, "fetch", True)]  # fmt: skip
+    found = gap_names(samples(MAIN, STEP, runs=runs), ranged)
+    assert found == ({("aten::a", "aten::b"): names} if names else {})
+
+
+def test_events_end_with_a_range() -> None:
+    timed = [Span(1, 0, 2 * MS, "aten::a"), Span(1, 1, 5 * MS, "fetch", True),
+             Span(1, 9 * MS, 10 * MS, "aten::b")]  # fmt: skip
+    events = named_events(timed, {("aten::a", "aten::b"): [Named("save", 1)]}, 0)
+    assert [(one["ts"], one["dur"]) for one in events] == [
+        (2000.001, 2999.998),
+        (5000.001, 3999.998),
+    ]
+
+
+@pytest.mark.parametrize(("end", "is_known"), [(9, True), (6, False), (2, True)])
+def test_functions_hold_operations_in_a_range_and_cross_none(end: int, *, is_known: bool) -> None:
+    ranged = [*step_of(0), Span(1, 0, end * MS, "part", True)]
+    events = name_operations(in_log(0, range(4, 8)), ranged, ranged, 0)
+    assert held(events) == ([("train.py(20): log", 4, 8)] if is_known else [])
+
+
 def test_events_end_with_the_mark_of_a_step() -> None:
     marked = [Span(1, 0, 2 * MS, "aten::a"), Span(1, -MS, 5 * MS, "ProfilerStep#1"),
               Span(1, 5 * MS, 9 * MS, "ProfilerStep#2"),
@@ -257,13 +286,16 @@ def test_waits_for_the_lock_inside_of_operations_and_in_equal_steps_only() -> No
 
 
 def test_spans_of_a_profiler() -> None:
-    def event(kind: str) -> SimpleNamespace:
+    def event(kind: str, **others: bool) -> SimpleNamespace:
         values = {"device_resource_id": 5, "start_ns": 7, "duration_ns": 2, "name": "aten::a",
-                  "device_type": f"DeviceType.{kind}"}  # fmt: skip
+                  "device_type": f"DeviceType.{kind}", **others}  # fmt: skip
         return SimpleNamespace(**{key: lambda value=value: value for key, value in values.items()})
 
-    results = SimpleNamespace(events=lambda: [event("CPU"), event("CUDA")])
-    assert spans_of(results) == [Span(5, 7, 9, "aten::a")]
+    events = [event("CPU"), event("CUDA"), event("CPU", is_user_annotation=True)]
+    operation = Span(5, 7, 9, "aten::a")  # older versions do not say what is a range
+    assert spans_of(SimpleNamespace(events=lambda: events)) == [
+        operation, operation._replace(is_range=True)
+    ]  # fmt: skip
 
 
 def test_a_named_wait_is_a_wait(pair: PairWriter, tmp_path: Path) -> None:

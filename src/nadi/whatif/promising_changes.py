@@ -188,7 +188,7 @@ def _is_of_program(graph: EventGraph, name: str) -> bool:
 def _is_whole(graph: EventGraph, path: CriticalPath, name: str) -> bool:
     """Whether ranges of a name hold operations, and nearly all of a path on a rank."""
     ops = np.flatnonzero(graph.names().to_numpy() == name)
-    begin = path.segments["start"].min()
+    begin = int(path.segments["start"][0])
     time = np.clip(graph.time[: 2 * graph.num_ops], begin, begin + path.length)
     lasts = time[2 * ops + 1] - time[2 * ops]
     most = np.bincount(graph.op_trace[ops], weights=lasts).max(initial=0)

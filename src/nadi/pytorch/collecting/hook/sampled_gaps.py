@@ -75,6 +75,12 @@ class Span(NamedTuple):
     begin: int
     end: int
     name: str
+    is_range: bool = False  # it says what is around operations, as record_function does
+
+    @property
+    def is_around(self) -> bool:
+        """Whether it is a range, or the mark of a step."""
+        return self.is_range or self.name.startswith(_MARKS)
 
 
 class Gap(NamedTuple):
@@ -83,6 +89,7 @@ class Gap(NamedTuple):
     begin: int
     end: int
     place: tuple[str, str]  # the names of the operations before and after it
+    in_range: bool = False  # which names what the thread waits for
 
 
 class Named(NamedTuple):
@@ -201,7 +208,7 @@ def spans_of(results: Any) -> list[Span]:
         return []
     return [
         Span(one.device_resource_id(), one.start_ns(), one.start_ns() + one.duration_ns(),
-             one.name())
+             one.name(), getattr(one, "is_user_annotation", bool)())
         for one in found if str(one.device_type()) == _CPU
     ]  # fmt: skip
 
@@ -219,7 +226,8 @@ def name_gaps(samples: Iterable[Sample], sampled: list[Span]) -> dict[tuple[str,
         mine = gaps.get(sample.thread, [])
         at = bisect.bisect_right(begins.get(sample.thread, []), sample.time_ns) - 1
         if at >= 0 and sample.time_ns < mine[at].end:
-            names = _functions(sample.stack, is_asleep=is_asleep)
+            is_wait = is_asleep and mine[at].in_range
+            names = () if is_wait else _functions(sample.stack, is_asleep=is_asleep)
             met.setdefault(mine[at].place, []).append(Met(names, is_asleep, time_ns))
     found = {place: _most_met(here) for place, here in met.items()}
     return {place: functions for place, functions in found.items() if functions}
@@ -249,9 +257,9 @@ def named_events(
 ) -> list[dict[str, Any]]:
     """Make events of Python functions for the long gaps of timed steps at places with names.
 
-    ``base_ns`` is the time of which the file counts. An event ends where the mark of a step does.
+    ``base_ns`` is the time of which the file counts. An event ends where a step or a range does.
     """
-    marks = sorted({time for one in timed if one.name.startswith(_MARKS) for time in one[1:3]})
+    marks = sorted({time for one in timed if one.is_around for time in (one.begin, one.end)})
     events: list[dict[str, Any]] = []
     for thread, gaps in _gaps(timed).items():
         for gap in gaps:
@@ -403,10 +411,17 @@ def name_operations(
             for held in _joined(runs)
             if held != whole
         }
+        ranges = [one for one in timed if one.is_range and one.thread == step.mark.thread]
         for (first, last), name in _laminar(around):
             begin, end = step.operations[first].begin, step.operations[last].end
-            events.append(_event(name, begin, end, step.mark.thread, base_ns))
+            if not any(_cross(one, begin, end) for one in ranges):
+                events.append(_event(name, begin, end, step.mark.thread, base_ns))
     return events
+
+
+def _cross(one: Span, begin: int, end: int) -> bool:
+    """Whether a span begins inside of a time and ends after it, or the other way."""
+    return one.begin < begin < one.end < end or begin < one.begin < end < one.end
 
 
 def _names(step: Step) -> tuple[str, ...]:
@@ -422,7 +437,7 @@ def _steps(spans: Iterable[Span]) -> list[Step]:
         first, after = (bisect.bisect_left(begins, time) for time in (until, step.mark.end))
         for one in ordered[first:after]:
             is_inside = until <= one.begin and one.thread == step.mark.thread
-            if is_inside and not one.name.startswith(_MARKS):
+            if is_inside and not one.is_around:
                 step.operations.append(one)
                 until = one.end
     return steps
@@ -491,14 +506,19 @@ def _gaps(spans: Iterable[Span]) -> dict[int, list[Gap]]:
     first: dict[int, Span] = {}
     last: dict[int, Span] = {}
     marked: dict[int, int] = {}
+    until: dict[int, int] = {}  # ranges last until then
     for one in sorted(spans, key=lambda one: (one.begin, -one.end)):
+        if one.is_range:
+            until[one.thread] = max(until.get(one.thread, 0), one.end)
         if one.name.startswith(_MARKS):
             marked.setdefault(one.thread, one.begin)
+        if one.is_around:
             continue
         before = last.get(one.thread)
         first.setdefault(one.thread, one)
         if before is not None and one.begin > before.end:
-            gap = Gap(before.end, one.begin, (before.name, one.name))
+            in_range = until.get(one.thread, 0) > before.end
+            gap = Gap(before.end, one.begin, (before.name, one.name), in_range)
             found.setdefault(one.thread, []).append(gap)
         if before is None or one.end > before.end:
             last[one.thread] = one
