@@ -315,8 +315,8 @@ def _what_exceeds(excess: Excess, steps: int) -> str:
     most = excess.operation
     time, name = format_ns(most.more_ns // steps), _shown(most.name)
     if excess.reason == _FUNCTIONS:
-        others = format_ns(most.others_ns // steps)
-        return f"{name} takes {time} longer than on the others ({others})"
+        own, others = (format_ns(one // steps) for one in (most.time_ns, most.others_ns))
+        return f"it spends {own} in {name}, the others {others}"
     if excess.reason == _BETWEEN:
         where = f"in {name}, " if most.name else ""
         return f"{where}{time} more between operations than on the others"
