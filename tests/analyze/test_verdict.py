@@ -262,7 +262,5 @@ def test_a_function_of_python_that_takes_twice_as_long_makes_a_straggler(
     assert (late.rank, late.excess.reason, late.excess.kind) == (1, reason, "host gap")
     assert late.excess.operation.name == function
     assert late.excess.is_structural is is_structural
-    sentence = verdict_in_words(run)[0]
-    assert (f"it spends 300.0 us in {function}, the others {usual:.4g}" in sentence) is (
-        reason == "longer functions"
-    )
+    spends = f"it spends 300.0 us in {function}, the others {usual:.4g}"
+    assert (spends in verdict_in_words(run)[0]) is (reason == "longer functions")
