@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import nadi
+from nadi.bottlenecks.steps.result import verdict_in_words
 from nadi.bottlenecks.steps.verdict import BOUND_BY, LateRank, RepeatedLateness
 from nadi.graph.critical_paths import PATH_KINDS
 from nadi.graph.rank_excess import Excess, ExcessPart
@@ -227,3 +228,39 @@ def test_a_rank_with_larger_operands_is_a_straggler(
     assert late is not None
     assert (late.rank, late.excess.reason) == (1, "slower operations")
     assert late.excess.has_other_shapes is late.excess.is_structural is is_structural
+
+
+@pytest.mark.parametrize(
+    ("function", "usual", "reason", "is_structural"),
+    [
+        ("train.py(3): tokenize", 50.0, "longer functions", True),
+        ("train.py(3): tokenize", 200.0, "longer functions", False),
+        ("wait in queue.py(80): get", 50.0, "more time between operations", False),
+    ],
+)
+def test_a_function_of_python_that_takes_twice_as_long_makes_a_straggler(
+    tmp_path: Path, function: str, usual: float, reason: str, *, is_structural: bool
+) -> None:
+    for rank, own in enumerate([usual, 300.0]):
+        writer = PairWriter(tmp_path)
+        writer.device_keys["distributedInfo"] = {
+            "rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}],
+        }  # fmt: skip
+        writer.op("aten::a", 0, 10)
+        writer.event(function, 10.1, own, "python_function")
+        writer.op("aten::mm", 10.2 + own, 40 - 10 * rank)
+        at = 51 + own
+        writer.event("cudaLaunchKernel", at, 1, "cuda_runtime", correlation=1)
+        writer.event(ALL_REDUCE, at + 2, 420 - at - 2, "kernel", pid=0, tid=7, stream=7,
+                     device=0, **{"Process Group Name": "0"}, correlation=1)  # fmt: skip
+        for node in writer.nodes:
+            node["pid"] = rank
+        writer.write(f"_{rank}")
+    run = nadi.run(tmp_path)
+    late = run.verdict.late
+    assert late is not None
+    assert (late.rank, late.excess.reason, late.excess.kind) == (1, reason, "host gap")
+    assert late.excess.operation.name == function
+    assert late.excess.is_structural is is_structural
+    spends = f"it spends 300.0 us in {function}, the others {usual:.4g}"
+    assert (spends in verdict_in_words(run)[0]) is (reason == "longer functions")

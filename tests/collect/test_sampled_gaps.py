@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import sysconfig
 import threading
@@ -19,6 +20,8 @@ from nadi.pytorch.collecting.hook.sampled_gaps import (
     Sample,
     Span,
     StackSampler,
+    _ran_ns,
+    lock_waits,
     name_gaps,
     name_operations,
     named_events,
@@ -39,6 +42,16 @@ def called(file: str, function: str, line: int = 1) -> Called:
 MAIN, STEP = called("/home/user/train.py", "main"), called("/home/user/train.py", "step", 7)
 GET = called(f"{LIBRARY}/queue.py", "get", 80)
 BACKWARD = called(f"{LIBRARY}/site-packages/torch/_tensor.py", "backward")
+CALL = called(f"{LIBRARY}/site-packages/torch/nn/module.py", "_call", 1774)
+
+
+def wrapper() -> Called:
+    """Make a function as a decorator of a library makes it."""
+    source = "def hook():\n    def wrapped(): pass"
+    code = compile(source, f"{LIBRARY}/site-packages/torch/optim.py", "exec")
+    for _ in range(2):
+        (code,) = (one for one in code.co_consts if isinstance(one, CodeType))
+    return Called(code, 509)
 
 
 def gap_names(samples: list[Sample], spans: list[Span]) -> dict[tuple[str, str], list[str]]:
@@ -76,6 +89,8 @@ def samples(*stack: Called, runs: float, gap: int = 10 * MS, sampling: float = 0
     ((MAIN, STEP), False, ["wait in train.py(7): step"]),
     ((MAIN, STEP, GET), False, ["train.py(7): step", "wait in queue.py(80): get"]),
     ((MAIN, BACKWARD), True, ["train.py(1): main", "_tensor.py(1): backward"]),
+    ((MAIN, CALL, wrapper(), BACKWARD), True, ["train.py(1): main", "_tensor.py(1): backward"]),
+    ((MAIN, CALL), True, ["train.py(1): main", "module.py(1774): _call"]),
     ((MAIN, BACKWARD), False, None),  # PyTorch waits for what is recorded
 ])  # fmt: skip
 def test_functions_of_a_place(
@@ -148,6 +163,35 @@ def test_events_fill_long_gaps_of_their_place() -> None:
     assert [(one["ts"], one["dur"]) for one in begun] == [(0.001, 3999.998)]
 
 
+@pytest.mark.parametrize(
+    ("runs", "names"), [(True, ["train.py(7): step"]), (False, None)], ids=["runs", "waits"]
+)
+def test_gaps_inside_of_a_range_have_names_and_its_waits_are_its_own(
+    runs: bool, names: list[str] | None
+) -> None:
+    ranged = [*spans(0, 10 * MS), Span(1, 0, 12 * MS, "fetch", True),
+              Span(1, 12 * MS, 24 * MS, "fetch", True)]  # fmt: skip
+    found = gap_names(samples(MAIN, STEP, runs=runs), ranged)
+    assert found == ({("aten::a", "aten::b"): names} if names else {})
+
+
+def test_events_end_with_a_range() -> None:
+    timed = [Span(1, 0, 2 * MS, "aten::a"), Span(1, 1, 5 * MS, "fetch", True),
+             Span(1, 9 * MS, 10 * MS, "aten::b")]  # fmt: skip
+    events = named_events(timed, {("aten::a", "aten::b"): [Named("save", 1)]}, 0)
+    assert [(one["ts"], one["dur"]) for one in events] == [
+        (2000.001, 2999.998),
+        (5000.001, 3999.998),
+    ]
+
+
+@pytest.mark.parametrize(("end", "is_known"), [(9, True), (6, False), (2, True)])
+def test_functions_hold_operations_in_a_range_and_cross_none(end: int, *, is_known: bool) -> None:
+    ranged = [*step_of(0), Span(1, 0, end * MS, "part", True)]
+    events = name_operations(in_log(0, range(4, 8)), ranged, ranged, 0)
+    assert held(events) == ([("train.py(20): log", 4, 8)] if is_known else [])
+
+
 def test_events_end_with_the_mark_of_a_step() -> None:
     marked = [Span(1, 0, 2 * MS, "aten::a"), Span(1, -MS, 5 * MS, "ProfilerStep#1"),
               Span(1, 5 * MS, 9 * MS, "ProfilerStep#2"),
@@ -172,14 +216,86 @@ def test_what_sleeps_is_sampled() -> None:
     assert "test_what_sleeps_is_sampled" in names
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says for how long a thread ran")
+def test_the_time_of_a_thread_that_runs_is_exact() -> None:
+    """What the system lists of it changes every 4 ms or so, and it seemed to sleep in between."""
+    is_over, until = threading.Event(), time.monotonic() + 20
+    data = bytes(1 << 20)
+
+    def work() -> None:
+        while not is_over.is_set():
+            hashlib.sha256(data)  # releases the GIL
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    in_a_row = 0
+    while in_a_row < 12 and time.monotonic() < until:
+        before = _ran_ns(thread.native_id or 0)
+        time.sleep(0.0002)
+        in_a_row = in_a_row + 1 if _ran_ns(thread.native_id or 0) > before else 0
+    is_over.set()
+    thread.join()
+    assert in_a_row == 12
+
+
+COUNT = called("/home/user/train.py", "count", 50)
+IN_COUNT = "wait in the GIL, locked by train.py(50): count"
+
+
+def threads(*, runs: float, moves: bool = True) -> list[Sample]:
+    """Sample the thread of two steps, and one that runs for a share of the time."""
+    return [
+        one for at in range(20)
+        for one in (Sample(at * MS, 1, (MAIN,), at * MS, 0, at),
+                    Sample(at * MS, 2, (COUNT,), int(at * MS * runs), 0, at if moves else 0))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pause", "usual", "slept", "found", "names"),
+    [
+        (8, 1, 6, threads(runs=1), [IN_COUNT]),
+        (8, 1, 3, threads(runs=1), []),  # it was ready, and others had the processors
+        (4, 1, 6, threads(runs=1), []),  # shorter than the interval of the interpreter
+        (8, 7, 6, threads(runs=1), []),  # it waits as long where others give the GIL at once
+        (8, 1, 6, threads(runs=0.3), []),
+        (8, 1, 6, threads(runs=1, moves=False), []),  # a call that may have released the GIL
+        (8, 1, 6, [], []),
+    ],
+)
+def test_waits_for_the_lock_of_the_interpreter(
+    pause: int, usual: int, slept: int, found: list[Sample], names: list[str]
+) -> None:
+    timed = spans(1000 * MS, pause * MS)[:3]
+    waits = lock_waits(found, spans(0, usual * MS), timed, [slept * MS])
+    assert [one.name for one in waits] == names
+    at = 1001 * MS + 1
+    assert [(one.thread, one.begin, one.end) for one in waits] == [
+        (1, at, at + (pause - usual) * MS - 2) for _ in names
+    ]
+
+
+def test_waits_for_the_lock_inside_of_operations_and_in_equal_steps_only() -> None:
+    outer = [one._replace(name="evaluate") for one in spans(1000 * MS, 8 * MS)[:1]]
+    timed = [*spans(1000 * MS, 8 * MS)[:3], *outer]
+    observed = [*spans(0, MS)[:3], *(one._replace(name="evaluate") for one in spans(0, MS)[:1])]
+    found = threads(runs=1)
+    (wait,) = lock_waits(found, observed, timed, [9 * MS])
+    assert wait.name == IN_COUNT
+    assert lock_waits(found, spans(0, MS), timed, [9 * MS]) == []
+
+
 def test_spans_of_a_profiler() -> None:
-    def event(kind: str) -> SimpleNamespace:
+    def event(kind: str, **others: bool) -> SimpleNamespace:
         values = {"device_resource_id": 5, "start_ns": 7, "duration_ns": 2, "name": "aten::a",
-                  "device_type": f"DeviceType.{kind}"}  # fmt: skip
+                  "device_type": f"DeviceType.{kind}", **others}  # fmt: skip
         return SimpleNamespace(**{key: lambda value=value: value for key, value in values.items()})
 
-    results = SimpleNamespace(events=lambda: [event("CPU"), event("CUDA")])
-    assert spans_of(results) == [Span(5, 7, 9, "aten::a")]
+    events = [event("CPU"), event("CUDA"), event("CPU", is_user_annotation=True)]
+    operation = Span(5, 7, 9, "aten::a")  # older versions do not say what is a range
+    assert spans_of(SimpleNamespace(events=lambda: events)) == [
+        operation, operation._replace(is_range=True)
+    ]  # fmt: skip
 
 
 def test_a_named_wait_is_a_wait(pair: PairWriter, tmp_path: Path) -> None:
@@ -220,6 +336,15 @@ def held(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
     return [
         (one["name"], one["ts"] / 1000, round((one["ts"] + one["dur"]) / 1000)) for one in events
     ]
+
+
+def test_a_thread_that_sleeps_and_keeps_the_lock_of_the_interpreter_writes_a_file() -> None:
+    save = called(f"{LIBRARY}/site-packages/torch/serialization.py", "save")
+    early = Sample(2 * MS, 1, (MAIN, save), 2 * MS, 0)
+    late = Sample(20 * MS, 1, (MAIN, save), 3 * MS, 0)
+    around = [Span(1, 0, MS, "aten::a"), Span(1, 21 * MS, 22 * MS, "aten::b")]
+    names = ["train.py(1): main", "serialization.py(1): save"]
+    assert list(gap_names([early, late], around).values()) == [names]
 
 
 @pytest.mark.parametrize("others", [(), (BACKWARD,)])

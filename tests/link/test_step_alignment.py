@@ -71,6 +71,18 @@ def test_another_process_is_refused(tmp_path: Path) -> None:
         nadi.link_pair(nadi.read(host), nadi.read(device))
 
 
+@pytest.mark.parametrize(("unrecorded", "codes"), [
+    (8, []), (7, ["job.recording-cost"]), (17, []), (19, ["job.unlike-steps"]),
+])  # fmt: skip
+def test_steps_that_take_another_time_than_others_are_warned_of(
+    tmp_path: Path, unrecorded: int, codes: list[str]
+) -> None:
+    lengths = LATER["nadi"] | {"unrecorded_ns": [unrecorded]}
+    two(tmp_path, ["a"], ["a"], nadi=lengths)
+    job = nadi.load_job(tmp_path / "later" / "host.json", tmp_path / "timed" / "device.json")
+    assert [code for code in job.issues["code"] if code.startswith("job.")] == codes
+
+
 def test_lengths_of_steps_are_read_and_kept(tmp_path: Path) -> None:
     trace = two(tmp_path, ["a"], ["a"])
     assert trace.step_lengths is not None

@@ -112,3 +112,42 @@ def test_names_of_up_to_40_characters_are_said_in_full(
     found = two_long(pair, (name, "other"))
     assert any(one.startswith("scale ^first_word") for one in found) == is_in_full
     assert ("scale first_word 0.5" in found) != is_in_full
+
+
+def functions(pair: PairWriter, *around: tuple[str, float, float]) -> EventGraph:
+    """Make three steps of 10 operations with time between them, and functions around some."""
+    for step in range(3):
+        at = 100 + 1_000.0 * step
+        for name, begin, end in around:
+            pair.event(name, at + begin, end - begin, "python_function")
+        for number in range(10):
+            pair.op(f"aten::small{number}", at + 100 * number, 60)
+    return nadi.build_graph(nadi.load_job(*pair.write()))
+
+
+def test_the_range_that_leads_is_tried(pair: PairWriter) -> None:
+    graph = functions(pair, ("train.py(20): log", 300, 760))
+    change = r"scale ^train\.py\(20\):\ log$ 0.5"
+    assert change in texts(tried(graph, leads="train.py(20): log"))
+
+
+def test_a_range_of_pytorch_that_leads_is_not_tried(pair: PairWriter) -> None:
+    pair.event("DistributedDataParallel.forward", 400, 660, "user_annotation")
+    graph = functions(pair)
+    assert not any(
+        "Parallel" in one.about for one in tried(graph, leads="DistributedDataParallel.forward")
+    )
+
+
+def test_modules_of_a_class_that_lead_are_tried_together(pair: PairWriter) -> None:
+    around = [(f"nn.Module: Linear_{n}", 300 * n, 300 * n + 160) for n in (1, 2)]
+    graph = functions(pair, *around, ("nn.Module: LinearRelu_0", 0, 60))
+    (found,) = (one for one in tried(graph, leads="nn.Module: Linear") if "Linear" in one.about)
+    assert found.gain_ns == 3 * 2 * 80_000
+
+
+def test_a_function_that_holds_the_whole_step_is_not_tried(pair: PairWriter) -> None:
+    graph = functions(pair, ("train.py(7): step", -10, 985), ("train.py(20): log", 299, 870))
+    found = texts(tried(graph))
+    assert any("log" in one for one in found)
+    assert [one for one in found if "step" in one] == []

@@ -15,6 +15,7 @@ from nadi.graph.critical_paths import PATH_KINDS, CriticalPath, kind_of_edges
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.module_tree import backward_nodes, find_modules
 from nadi.graph.operand_shapes import shapes_in, with_other_shapes
+from nadi.graph.unexplained import WAITS_IN_PYTHON
 from nadi.graph.windows import Window
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.rows import nearest
@@ -41,15 +42,19 @@ class OperationGroups:
 
 EXPLAINS = 0.2
 """The share of the time that a rank is late from which on an excess is taken as its cause."""
-REASONS = ("more operations", "slower operations", "more time between operations", "delays", "")
+REASONS = (
+    "more operations", "slower operations", "longer functions", "more time between operations",
+    "delays", "",
+)  # fmt: skip
 """Why a rank can take longer than the others."""
 
-_MORE, _SLOWER, _BETWEEN, _LATER, _NOTHING = REASONS
+_MORE, _SLOWER, _FUNCTIONS, _BETWEEN, _LATER, _NOTHING = REASONS
 _OWN_TIME = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.MEMORY)
 _DELAY = PATH_KINDS.index("unexplained")
 _GAP = PATH_KINDS.index("host gap")
 _WORK = tuple(PATH_KINDS.index(kind) for kind in ("host op", "kernel", "memory"))
 _MARK = r"^(ProfilerStep)#\d+$"  # one name in all steps
+_LONGER = 2.0  # times as on the others: of functions, whose number is not known
 _UNIFORM = 0.8  # of the time lies in operations that are slower by about one factor
 _ABOUT = 0.25
 _Floats = npt.NDArray[np.float64]
@@ -120,8 +125,13 @@ class Excess:
 
     @property
     def is_structural(self) -> bool:
-        """Whether the rank has other work than the others: more operations, or of other shapes."""
-        return self.reason == _MORE or self.has_other_shapes
+        """Whether the rank has other work than the others.
+
+        It has more operations, or of other shapes, or functions of Python that take twice as long.
+        """
+        takes_longer = self.operation.time_ns >= _LONGER * self.operation.others_ns
+        is_by_functions = self.reason == _FUNCTIONS and takes_longer
+        return self.reason == _MORE or self.has_other_shapes or is_by_functions
 
 
 class _Sums(NamedTuple):
@@ -142,8 +152,9 @@ def find_excess(
     median of the other ranks. What exceeds it is time of more operations (their number times what
     one takes), of slower ones (the rest), or time between operations. The largest of the
     sums is the reason. Only as much counts as lies on the critical path, unless that is less than
-    a fifth of ``late_ns``: the path may lack dependencies. Time that no operation encloses comes
-    last, as a thread may wait in it for something that was not recorded.
+    a fifth of ``late_ns``: the path may lack dependencies. The own time of functions of Python
+    that do not wait is work, too. Other time that no operation encloses comes last, as a thread
+    may wait in it for something that was not recorded.
 
     Returns
     -------
@@ -158,7 +169,9 @@ def find_excess(
     usual, counts = np.median(sums.times[others], axis=0), np.median(sums.counts[others], axis=0)
     more, slower = _divided(sums.times[trace], usual, sums.counts[trace], counts)
     on_path = _on_path(path, sums.names, rank)
-    reason, kind, time = _reason(more, slower, on_path, EXPLAINS * late_ns)
+    functions = np.where(_functions(graph, sums.names), slower[_GAP], 0)
+    slower[_GAP] -= functions
+    reason, kind, time = _reason(more, slower, functions, on_path, EXPLAINS * late_ns)
     is_operator = (graph.gather("category") == "operator").to_numpy()
     started = inside[0 : 2 * graph.num_ops : 2]
     operators = _per_rank(graph, is_operator & started)
@@ -247,10 +260,21 @@ def _divided(own: Ints, usual: _Floats, count: Ints, others: _Floats) -> tuple[_
     return more, own - usual - more
 
 
-def _reason(more: _Floats, slower: _Floats, on_path: Ints, enough: float) -> tuple[str, int, float]:
+def _functions(graph: EventGraph, names: list[str]) -> Bools:
+    """Say which names are of functions of Python that do not wait."""
+    works = (graph.gather("category") == "python").to_numpy() & ~graph.named(WAITS_IN_PYTHON)
+    which, texts = graph.name_codes()
+    found: Bools = np.isin(names, [texts[code] for code in np.unique(which[works]).tolist()])
+    return found
+
+
+def _reason(
+    more: _Floats, slower: _Floats, functions: _Floats, on_path: Ints, enough: float
+) -> tuple[str, int, float]:
     """Return the largest sum that explains enough: its reason, its kind and ns."""
     work = [(_MORE, more), (_SLOWER, slower)]
     of_work = [(reason, kind, part[kind]) for reason, part in work for kind in _WORK]
+    of_work.append((_FUNCTIONS, _GAP, functions))
     idle = [(_BETWEEN, _GAP, slower[_GAP]), (_LATER, _DELAY, slower[_DELAY])]
 
     for parts, limit in ((of_work, on_path), (of_work, None), (idle, on_path)):
@@ -304,9 +328,12 @@ def _parts(
     """Return the operator with the most of an excess, and the kind of module with half of it."""
     reason, kind = wanted
     trace, others = sides
-    if reason in (_BETWEEN, _LATER, _NOTHING):
+    if reason in (_FUNCTIONS, _BETWEEN, _LATER, _NOTHING):
         own, usual = sums.times[trace, kind], np.median(sums.times[others, kind], axis=0)
-        found = int(np.argmax(own - usual)) if reason else 0
+        excess = own - usual
+        if reason in (_FUNCTIONS, _BETWEEN):
+            excess[_functions(graph, sums.names) != (reason == _FUNCTIONS)] = -np.inf
+        found = int(np.argmax(excess)) if reason else 0
         count, typical = sums.counts[:, found][trace], np.median(sums.counts[others, found])
         return _part(sums.names[found], count, typical, own[found], usual[found]), None
     op, rank, kinds, time = _own_times(graph, inside, ~groups.communicates)

@@ -25,11 +25,11 @@ from nadi.trace.trace import contentions
 
 _LEAST_NS = 1_000_000  # Python between two operations takes less
 _LOADER = r"MultiProcessingDataLoaderIter.*(?:__next__|_next_data|_get_data)"
-# calls of Python in which a thread does nothing; other functions compute
-_WAITS_IN_PYTHON = (
+WAITS_IN_PYTHON = (
     r"<(?:built-in )?(?:function|method) (?:sleep|select|poll|acquire|acquire_lock|wait|get|recv|"
     r"accept|control|join)\b|^nadi::wait |^wait in "
 )
+"""Calls of Python in which a thread does nothing; other functions compute."""
 
 
 class ThreadWaits(NamedTuple):
@@ -74,7 +74,7 @@ def thread_waits(graph: EventGraph) -> ThreadWaits:
     found = _every_gap(graph)
     category = graph.gather("category", np.maximum(found.around, 0))
     framed = (category == "python").to_numpy() & (found.around >= 0)
-    names = graph.named(_WAITS_IN_PYTHON)
+    names = graph.named(WAITS_IN_PYTHON)
     stated = graph.named(_LOADER) | names
     is_stated = stated[found.around] & (found.around >= 0)
     is_long = ~framed & (found.time_ns >= _LEAST_NS)

@@ -59,6 +59,7 @@ from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, PackedTrace, Trace, contentions
 
 _TOLERATED = 0.15
+_UNLIKE = 0.5  # of the time of a step: recorders make none shorter
 _FEWEST = 10  # calls of an operator
 _LEAST = 0.1  # the quantile that counts as the least
 
@@ -81,6 +82,11 @@ def recording_cost(job: Job, observed: Sequence[Trace] = ()) -> pl.DataFrame:
         f"recording made steps {100 * cost:.0f} % longer than steps without a recorder",
         "short operators and gaps between operations seem longer than they are, and gains by "
         "other operations smaller",
+    )  # fmt: skip
+    log.add(
+        "job.unlike-steps", "warning", int(cost < -_UNLIKE),
+        f"the recorded steps took {-100 * cost:.0f} % less time than steps without a recorder",
+        "steps differ from each other: record more of them (nadi record --steps 10)",
     )  # fmt: skip
     contention = max(contentions(job.traces), default=0.0)
     log.add(

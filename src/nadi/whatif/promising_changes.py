@@ -28,6 +28,8 @@ LEAST_GAIN = 0.005
 _HALF = 0.5
 _MOST_NAMES = 4
 _WORTH_CAPTURING = 0.1  # the host's share of the path
+_MODULE = "nn.Module: "
+_NEARLY_ALL = 0.9  # of the path: what holds so much says no more than the whole
 _LONG_NAME = 40
 _MOST_WAITS = 2
 _SAMPLED = "wait in "  # as recordings name waits
@@ -70,17 +72,19 @@ def best_changes(
     *,
     late: Excess | None = None,
     mark: str = "",
+    leads: str = "",
     most: int = 3,
 ) -> list[TriedChange]:
     """Try the changes that the critical path suggests, and return those that gain most.
 
     They are: the operations with the largest shares of the path, the class of kernels with the
-    largest, and ranges and functions with a tenth of it between operations, in half of their time;
-    communication in half of its time; no launch overhead; no waits of threads, in each of the two
-    ranges with most of them (a data loader, say), and before each of the two operations that most
-    of the others precede; no gaps between operations, unless waits are most of these; what another
-    thread does in half of its time; a step in one CUDA graph; balanced ranks; and, where a rank is
-    late, what it does more than the others spread evenly over all ranks.
+    largest, the module or function that leads, and ranges and functions with a tenth of it between
+    operations but not all of it, in half of their time; communication in half of its time; no
+    launch overhead; no waits of threads, in each of the two ranges with most of them (a data
+    loader, say), and before each of the two operations that most of the others precede; no gaps
+    between operations, unless waits are most of these; what another thread does in half of its
+    time; a step in one CUDA graph; balanced ranks; and, where a rank is late, what it does more
+    than the others spread evenly over all ranks.
 
     Parameters
     ----------
@@ -88,6 +92,9 @@ def best_changes(
         What the latest rank does more than the others; None if no rank is late.
     mark
         The name of what repeats with each step; empty if nothing does.
+    leads
+        The name of the range with most of the path, as ``Leading.range_name``; empty without one.
+        It is tried if it is a module or a function of Python.
     most
         The most changes to return. Those that gain less than 0.5 % are left out. If a rank is late,
         the best way to spread its work is among them.
@@ -99,7 +106,7 @@ def best_changes(
     """
     free_memory()  # a changed graph may take as much memory as the graph
     gains = []
-    for change, about in _candidates(graph, path, late, mark):
+    for change, about in _candidates(graph, path, late, mark, leads):
         try:
             answer = what_if(graph, change, window=window)
         except UsageError:  # does not apply: nothing was launched, or a range waits for its device
@@ -133,7 +140,7 @@ def _leading(
 
 
 def _candidates(
-    graph: EventGraph, path: CriticalPath, late: Excess | None, mark: str
+    graph: EventGraph, path: CriticalPath, late: Excess | None, mark: str, leads: str
 ) -> Iterator[tuple[Change, str]]:
     if ranks_wait(graph):
         yield Balance(), ""
@@ -165,10 +172,27 @@ def _candidates(
         (pl.col("kind") == "host gap") & (pl.col("time") >= _WORTH_CAPTURING * path.length)
         & ~pl.col("name").str.contains(f"^$|{_NO_PLACE}|^{_SAMPLED}") & (pl.col("name") != mark)
     )  # fmt: skip
-    names += [name for name in between["name"] if name not in names]
-    for name in names:
+    names += [name for name in between["name"] if not _is_whole(graph, path, name)]
+    names += [leads] if _is_of_program(graph, leads) else []
+    for name in dict.fromkeys(names):
         yield Scale(Selection(name=_expression(name, texts)), _HALF), name
     yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
+
+
+def _is_of_program(graph: EventGraph, name: str) -> bool:
+    """Whether a name is of a module or a function of Python, and not of a range of PyTorch."""
+    python = (graph.gather("category") == "python").to_numpy()
+    return name.startswith(_MODULE) or bool((graph.names().to_numpy()[python] == name).any())
+
+
+def _is_whole(graph: EventGraph, path: CriticalPath, name: str) -> bool:
+    """Whether ranges of a name hold operations, and nearly all of a path on a rank."""
+    ops = np.flatnonzero(graph.names().to_numpy() == name)
+    begin = int(path.segments["start"][0])
+    time = np.clip(graph.time[: 2 * graph.num_ops], begin, begin + path.length)
+    lasts = time[2 * ops + 1] - time[2 * ops]
+    most = np.bincount(graph.op_trace[ops], weights=lasts).max(initial=0)
+    return most >= _NEARLY_ALL * path.length and bool(np.isin(graph.op_parent, ops).any())
 
 
 def _without_waits(graph: EventGraph, waits: ThreadWaits) -> Iterator[tuple[Change, str]]:
@@ -230,6 +254,8 @@ def _expression(name: str, others: Iterable[str]) -> str:
     """
     if name.startswith("ProfilerStep"):
         return "^ProfilerStep"
+    if name.startswith(_MODULE):  # a leading range has no number
+        return rf"^{re.escape(name)}(_\d+)?$"
     if len(name) > _LONG_NAME and others:
         for word in _WORD.findall(name):
             if sum(word in other for other in others) == 1:

@@ -37,7 +37,8 @@ _Data = dict[str, Any]
 _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
 # issues that bear on all predictions
 _OF_PREDICTIONS = (
-    "job.recording-cost", "job.busy-processors", "job.both-recorders", "link.nested-steps",
+    "job.recording-cost", "job.unlike-steps", "job.busy-processors", "job.both-recorders",
+    "link.nested-steps",
 )  # fmt: skip
 _BETWEEN = "between operations"
 _BESIDE = "beside_communication"

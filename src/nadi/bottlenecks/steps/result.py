@@ -202,7 +202,7 @@ def _total(row: dict[str, Any]) -> int:
 
 _NAME_IN_LINE = 60
 _A, _WAIT_IN = "a ", "wait in "  # as recordings name waits of threads
-_MORE, _SLOWER, _BETWEEN, _LATER, _ = REASONS
+_MORE, _SLOWER, _FUNCTIONS, _BETWEEN, _LATER, _ = REASONS
 _ONE_NAME = 0.8  # of an excess
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _BEGINS_LATER, _UNKNOWN = CAUSES
 _TO_RECORD = {
@@ -319,6 +319,9 @@ def _reason(late: LateRank, verdict: Verdict) -> str:
 def _what_exceeds(excess: Excess, steps: int) -> str:
     most = excess.operation
     time, name = format_ns(most.more_ns // steps), _shown(most.name)
+    if excess.reason == _FUNCTIONS:
+        own, others = (format_ns(one // steps) for one in (most.time_ns, most.others_ns))
+        return f"it spends {own} in {name}, the others {others}"
     if excess.reason == _BETWEEN:
         where = f"in {name}, " if most.name else ""
         return f"{where}{time} more between operations than on the others"

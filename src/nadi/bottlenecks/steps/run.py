@@ -173,7 +173,8 @@ class Run:
         late = self.verdict.late
         mark = self.steps[0].mark if self.steps and self.steps[0].mark != SERVING else ""
         excess = late.excess if late and late.is_straggler else None
-        return best_changes(self.graph, self.window, self.path, late=excess, mark=mark)
+        leads = self.verdict.leading.range_name
+        return best_changes(self.graph, self.window, self.path, late=excess, mark=mark, leads=leads)
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,27 +56,33 @@ class StepTimer:
     ready
         For how much of each its thread was ready while others ran; empty if the system does not
         say so.
+    slept
+        For how much of each its thread neither ran nor was ready; empty as ``ready``.
     """
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
         self.ready: list[int] = []
-        self._begun: tuple[int, int | None] | None = None
+        self.slept: list[int] = []
+        self._begun: tuple[int, int, int | None] | None = None
 
     def begin(self) -> None:
         """Begin a step."""
         times = _sampled_gaps().scheduled_ns(threading.get_native_id())
-        self._begun = time.perf_counter_ns(), times and times[1]
+        self._begun = time.perf_counter_ns(), time.thread_time_ns(), times and times[1]
 
     def end(self) -> None:
         """End the step; nothing if none has begun."""
         if self._begun is None:
             return
-        since, ready_since = self._begun
+        since, ran_since, ready_since = self._begun
         self.lengths.append(time.perf_counter_ns() - since)
+        ran = time.thread_time_ns() - ran_since
         times = _sampled_gaps().scheduled_ns(threading.get_native_id())
         if times is not None and ready_since is not None:
-            self.ready.append(max(times[1] - ready_since, 0))
+            idle = max(self.lengths[-1] - ran, 0)  # reading may wait, after the step
+            self.ready.append(min(max(times[1] - ready_since, 0), idle))
+            self.slept.append(idle - self.ready[-1])
         self._begun = None
 
     def forget(self) -> None:
@@ -126,13 +132,15 @@ class StepRecorder:
         elif self._phase == _OBSERVED:
             self._end_observed()
         if self._phase == _TIMED:
-            self.timed.begin()
+            with _sampled_gaps().quick_turns():
+                self.timed.begin()
         elif self._phase == _OBSERVED:
             self.observed.begin()
 
     def _end_timed(self) -> None:
-        self.timed.end()  # of the step that warms the profiler up, nothing
-        self._profiler.step()
+        with _sampled_gaps().quick_turns():
+            self.timed.end()  # of the step that warms the profiler up, nothing
+            self._profiler.step()
         if len(self.timed.lengths) >= self._options["steps"]:
             timed = self._profiler
             self._stop_profiler()
@@ -249,9 +257,11 @@ class StepRecorder:
                     base = first.begin - round(1000 * float(time[1]))
                     gaps = _sampled_gaps()
                     names = gaps.name_gaps(*self._around)
+                    waits = gaps.lock_waits(*self._around, self._spans, self.timed.slept)
                     return [
                         *gaps.name_operations(*self._around, self._spans, base),
-                        *gaps.named_events(self._spans, names, base),
+                        *gaps.named_events([*self._spans, *waits], names, base),
+                        *gaps.wait_events(waits, base),
                     ]
         return []
 

@@ -24,12 +24,16 @@ from typing import Any, NamedTuple
 WAIT_IN = "wait in "
 _EVERY_S = 0.001
 _EVERY_NS = 1_000_000
+_HELD_NS = 3_000_000  # between samples, without the sampler's own time: it waited for the GIL
 _SWITCH_S = 5e-6  # how long Python may run until it is sampled, else 5 ms: gaps are shorter
 _SET_TIMER_SLACK = 29  # of prctl
+_NESTED = 0x10  # of functions that another one makes; CO_NESTED in Python's documentation
+_CLOCK_OF_THREAD = 6  # of Linux: of the processor, and of one thread
 _MOST_SAMPLES = 100_000
 _MOST_EVENTS = 300_000
 _LEAST_NS = 20_000  # of a gap that gets a name
 _LEAST_SAMPLED_NS = 2_000_000  # the time of two samples
+_MOST_OF_SLEEP = 1.2  # times it: times of the clock and of the system are not quite the same
 _MARKS = ("ProfilerStep#", "Optimizer.")  # ranges that say nothing of what happens in them
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -53,6 +57,7 @@ class Sample(NamedTuple):
     stack: tuple[Called, ...]  # the innermost function last
     ran_ns: int  # since it began: it ran, or was ready to; -1 if the system does not say so
     sampler_ns: int  # the same of the thread that samples, for which it may have to wait
+    at: int = 0  # the instruction of the innermost function
 
 
 class Met(NamedTuple):
@@ -70,6 +75,12 @@ class Span(NamedTuple):
     begin: int
     end: int
     name: str
+    is_range: bool = False  # it says what is around operations, as record_function does
+
+    @property
+    def is_around(self) -> bool:
+        """Whether it is a range, or the mark of a step."""
+        return self.is_range or self.name.startswith(_MARKS)
 
 
 class Gap(NamedTuple):
@@ -78,6 +89,7 @@ class Gap(NamedTuple):
     begin: int
     end: int
     place: tuple[str, str]  # the names of the operations before and after it
+    in_range: bool = False  # which names what the thread waits for
 
 
 class Named(NamedTuple):
@@ -121,15 +133,29 @@ class StackSampler:
             sys.setswitchinterval(self._switch)  # until all stacks are noted no other thread runs
             now = time.time_ns()
             found = [
-                (ident, _stack(frame)) for ident, frame in sys._current_frames().items()
-                if ident != own
+                (ident, _stack(frame), frame.f_lasti)
+                for ident, frame in sys._current_frames().items() if ident != own
             ]  # fmt: skip
             sys.setswitchinterval(_SWITCH_S)
             native = {thread.ident: thread.native_id for thread in threading.enumerate()}
-            for ident, stack in found:
+            for ident, stack, at in found:
                 if thread := native.get(ident):
                     ran = _ran_ns(thread), _ran_ns(sampler)
-                    self.samples.append(Sample(now, thread, stack, *ran))
+                    self.samples.append(Sample(now, thread, stack, *ran, at))
+
+
+@contextlib.contextmanager
+def quick_turns() -> Iterator[None]:
+    """Let other threads of Python give the GIL back at once, while the recorder reads files.
+
+    It gives the GIL away for that, and would wait for an interval each time.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _wake_in_time() -> None:
@@ -164,8 +190,15 @@ def scheduled_ns(thread: int) -> tuple[int, int] | None:
 
 
 def _ran_ns(thread: int) -> int:
-    """Return for how long a thread ran or was ready to, or -1."""
-    return -1 if (times := scheduled_ns(thread)) is None else sum(times)
+    """Return for how long a thread ran or was ready to, or -1.
+
+    What the system lists of a thread that runs is some milliseconds old; its clock is exact.
+    """
+    if (times := scheduled_ns(thread)) is None:
+        return -1
+    with contextlib.suppress(OSError):  # it has ended
+        return time.clock_gettime_ns(~thread << 3 | _CLOCK_OF_THREAD) + times[1]
+    return sum(times)
 
 
 def spans_of(results: Any) -> list[Span]:
@@ -175,7 +208,7 @@ def spans_of(results: Any) -> list[Span]:
         return []
     return [
         Span(one.device_resource_id(), one.start_ns(), one.start_ns() + one.duration_ns(),
-             one.name())
+             one.name(), getattr(one, "is_user_annotation", bool)())
         for one in found if str(one.device_type()) == _CPU
     ]  # fmt: skip
 
@@ -193,7 +226,8 @@ def name_gaps(samples: Iterable[Sample], sampled: list[Span]) -> dict[tuple[str,
         mine = gaps.get(sample.thread, [])
         at = bisect.bisect_right(begins.get(sample.thread, []), sample.time_ns) - 1
         if at >= 0 and sample.time_ns < mine[at].end:
-            names = _functions(sample.stack, is_asleep=is_asleep)
+            is_wait = is_asleep and mine[at].in_range
+            names = () if is_wait else _functions(sample.stack, is_asleep=is_asleep)
             met.setdefault(mine[at].place, []).append(Met(names, is_asleep, time_ns))
     found = {place: _most_met(here) for place, here in met.items()}
     return {place: functions for place, functions in found.items() if functions}
@@ -223,9 +257,9 @@ def named_events(
 ) -> list[dict[str, Any]]:
     """Make events of Python functions for the long gaps of timed steps at places with names.
 
-    ``base_ns`` is the time of which the file counts. An event ends where the mark of a step does.
+    ``base_ns`` is the time of which the file counts. An event ends where a step or a range does.
     """
-    marks = sorted({time for one in timed if one.name.startswith(_MARKS) for time in one[1:3]})
+    marks = sorted({time for one in timed if one.is_around for time in (one.begin, one.end)})
     events: list[dict[str, Any]] = []
     for thread, gaps in _gaps(timed).items():
         for gap in gaps:
@@ -256,6 +290,100 @@ def _event(name: str, begin: int, end: int, thread: int, base_ns: int) -> dict[s
     }  # fmt: skip
 
 
+class Pause(NamedTuple):
+    """Time between two moments at which operations begin or end; ns."""
+
+    begin: int
+    end: int
+    around: str  # the innermost operation around it
+
+
+def lock_waits(
+    samples: list[Sample], sampled: list[Span], timed: list[Span], slept: list[int]
+) -> list[Span]:
+    """Find waits for the GIL, the lock of the interpreter, in timed steps.
+
+    A thread that computes in Python gives the GIL to one that waits for it after an interval, which
+    is short in sampled steps. So a pause of a timed step that lasts for an interval, and twice as
+    long as in a sampled step, is such a wait, if other threads run for most of the time, and the
+    thread slept for an interval in each: ``slept`` has for how long in each timed step, ns.
+    """
+    usual: dict[tuple[str, ...], list[list[int]]] = {}
+    for step in _steps(sampled):
+        pauses = _pauses(step.mark, sampled)
+        usual.setdefault(_key(pauses), []).append([one.end - one.begin for one in pauses])
+    interval = round(1e9 * sys.getswitchinterval())
+    found = []
+    for step in _steps(timed):
+        pauses = _pauses(step.mark, timed)
+        lasted = usual.get(_key(pauses))
+        holder = _holder(samples, step.mark.thread) if lasted else ""
+        if not (lasted and holder):
+            continue
+        for pause, times in zip(pauses, zip(*lasted, strict=True), strict=True):
+            lasts = pause.end - pause.begin
+            longer = lasts - min(times)
+            if lasts >= interval and 2 * longer > lasts:
+                name = f"{WAIT_IN}the GIL, locked by {holder}"
+                begin = pause.begin + 1
+                found.append(Span(step.mark.thread, begin, begin + longer - 2, name))
+    return found if len(found) * interval <= _MOST_OF_SLEEP * sum(slept) else []
+
+
+def wait_events(waits: list[Span], base_ns: int) -> list[dict[str, Any]]:
+    """Make events of waits, as ``named_events`` does of functions."""
+    return [_event(one.name, one.begin, one.end, one.thread, base_ns) for one in waits]
+
+
+def _key(pauses: list[Pause]) -> tuple[str, ...]:
+    return tuple(one.around for one in pauses)
+
+
+def _pauses(mark: Span, spans: list[Span]) -> list[Pause]:
+    """Divide a step where operations begin and end: two pauses for each, and one."""
+    found: list[Pause] = []
+    around, last = [mark._replace(name="")], mark.begin
+
+    def until(time: int) -> None:
+        nonlocal last
+        found.append(Pause(last, max(last, time), around[-1].name))
+        last = max(last, time)
+
+    for one in sorted(spans, key=lambda one: (one.begin, -one.end)):
+        is_inside = one.thread == mark.thread and mark.begin <= one.begin < mark.end
+        if not is_inside or one.name.startswith(_MARKS[0]):
+            continue
+        while around[-1].end <= one.begin:
+            until(around[-1].end)
+            around.pop()
+        until(one.begin)
+        around.append(one)
+    while around:
+        until(min(around[-1].end, mark.end))
+        around.pop()
+    return found
+
+
+def _holder(samples: list[Sample], thread: int) -> str:
+    """Name the function in which other threads run most, if they do for most of the time, or "".
+
+    Only a function counts that goes on between samples: else it is in one call, which may have
+    given the lock away.
+    """
+    times: collections.Counter[str] = collections.Counter()
+    ran, last = 0, dict[int, Sample]()
+    for one in samples:
+        before = last.get(one.thread, one)
+        last[one.thread] = one
+        if one.thread == thread or not one.stack:
+            continue
+        ran += one.ran_ns - before.ran_ns
+        if (one.stack, one.at) != (before.stack, before.at):
+            times[_functions(one.stack, is_asleep=False)[0]] += one.ran_ns - before.ran_ns
+    whole = samples[-1].time_ns - samples[0].time_ns if samples else 0
+    return times.most_common(1)[0][0] if times and 2 * ran > whole else ""
+
+
 _Path = tuple[str, ...]  # the functions of the program around a sample, the innermost last
 _Held = dict[_Path, list[tuple[int, int]]]  # for each the first and the last operation of its runs
 
@@ -283,10 +411,17 @@ def name_operations(
             for held in _joined(runs)
             if held != whole
         }
+        ranges = [one for one in timed if one.is_range and one.thread == step.mark.thread]
         for (first, last), name in _laminar(around):
             begin, end = step.operations[first].begin, step.operations[last].end
-            events.append(_event(name, begin, end, step.mark.thread, base_ns))
+            if not any(_cross(one, begin, end) for one in ranges):
+                events.append(_event(name, begin, end, step.mark.thread, base_ns))
     return events
+
+
+def _cross(one: Span, begin: int, end: int) -> bool:
+    """Whether a span begins inside of a time and ends after it, or the other way."""
+    return one.begin < begin < one.end < end or begin < one.begin < end < one.end
 
 
 def _names(step: Step) -> tuple[str, ...]:
@@ -302,7 +437,7 @@ def _steps(spans: Iterable[Span]) -> list[Step]:
         first, after = (bisect.bisect_left(begins, time) for time in (until, step.mark.end))
         for one in ordered[first:after]:
             is_inside = until <= one.begin and one.thread == step.mark.thread
-            if is_inside and not one.name.startswith(_MARKS):
+            if is_inside and not one.is_around:
                 step.operations.append(one)
                 until = one.end
     return steps
@@ -371,14 +506,19 @@ def _gaps(spans: Iterable[Span]) -> dict[int, list[Gap]]:
     first: dict[int, Span] = {}
     last: dict[int, Span] = {}
     marked: dict[int, int] = {}
+    until: dict[int, int] = {}  # ranges last until then
     for one in sorted(spans, key=lambda one: (one.begin, -one.end)):
+        if one.is_range:
+            until[one.thread] = max(until.get(one.thread, 0), one.end)
         if one.name.startswith(_MARKS):
             marked.setdefault(one.thread, one.begin)
+        if one.is_around:
             continue
         before = last.get(one.thread)
         first.setdefault(one.thread, one)
         if before is not None and one.begin > before.end:
-            gap = Gap(before.end, one.begin, (before.name, one.name))
+            in_range = until.get(one.thread, 0) > before.end
+            gap = Gap(before.end, one.begin, (before.name, one.name), in_range)
             found.setdefault(one.thread, []).append(gap)
         if before is None or one.end > before.end:
             last[one.thread] = one
@@ -393,7 +533,8 @@ def _states(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool, int]]:
     """Say of each sample whether its thread has slept for most of the time since the one before.
 
     That time, for which the sample stands, is given too: it is long where the thread let no other
-    one run, as in a call that holds the lock of the interpreter. The time in which the sampler ran
+    one run, as in a call that holds the lock of the interpreter. Then it is no wait for another
+    thread, also if it sleeps, as a call does that writes a file. The time in which the sampler ran
     or was ready to counts for no thread: Python runs one at a time, and a thread that gives way to
     the sampler sleeps until that had its turn, which takes long where other programs have the
     processors.
@@ -404,11 +545,14 @@ def _states(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool, int]]:
         last[one.thread] = one
         ran, sampling = one.ran_ns - before.ran_ns, one.sampler_ns - before.sampler_ns
         since = one.time_ns - before.time_ns
-        yield one, one.ran_ns >= 0 and 2 * ran < since - sampling, max(since, _EVERY_NS)
+        is_asleep = one.ran_ns >= 0 and 2 * ran < since - sampling < _HELD_NS
+        yield one, is_asleep, max(since, _EVERY_NS)
 
 
 def _functions(stack: tuple[Called, ...], *, is_asleep: bool) -> tuple[str, ...]:
     """Name the innermost function of the program, and what it calls of a library; or nothing.
+
+    Of a library it is the first public function, as calls of modules and optimizers pass others.
 
     What PyTorch waits for by itself is a device, a collective or one of its threads: recorded.
     """
@@ -416,7 +560,14 @@ def _functions(stack: tuple[Called, ...], *, is_asleep: bool) -> tuple[str, ...]
         return ()
     own = [depth for depth, called in enumerate(stack) if not _is_library(called.code)]
     at = own[-1] if own else 0
-    return tuple(map(_name, stack[at : at + 2]))
+    below = stack[at + 1 :]
+    public = [called for called in below if _is_public(called.code)]
+    return tuple(map(_name, (stack[at], *(public or below)[:1])))
+
+
+def _is_public(code: CodeType) -> bool:
+    """Whether a function of a library has a name for others, and is no wrapper of one that has."""
+    return not code.co_name.startswith(("_", "<")) and not code.co_flags & _NESTED
 
 
 def _is_library(code: CodeType) -> bool:
