@@ -177,6 +177,12 @@ def test_gaps_inside_of_a_range_have_names_and_its_waits_are_its_own(
     assert found == ({("aten::a", "aten::b"): names} if names else {})
 
 
+def test_the_mark_of_a_step_is_no_range() -> None:
+    marked = [one._replace(is_range="#" in one.name) for one in spans(0, 10 * MS)]
+    found = gap_names(samples(MAIN, STEP, runs=False), marked)
+    assert found == {("aten::a", "aten::b"): ["wait in train.py(7): step"]}
+
+
 def test_events_end_with_a_range() -> None:
     timed = [Span(1, 0, 2 * MS, "aten::a"), Span(1, 1, 5 * MS, "fetch", True),
              Span(1, 9 * MS, 10 * MS, "aten::b")]  # fmt: skip
