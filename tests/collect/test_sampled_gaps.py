@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sys
 import sysconfig
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import nadi
+from nadi.pytorch.collecting.hook import recorded_steps
 from nadi.pytorch.collecting.hook.sampled_gaps import (
     Called,
     Named,
@@ -175,6 +177,12 @@ def test_gaps_inside_of_a_range_have_names_and_its_waits_are_its_own(
     assert found == ({("aten::a", "aten::b"): names} if names else {})
 
 
+def test_the_mark_of_a_step_is_no_range() -> None:
+    marked = [one._replace(is_range="#" in one.name) for one in spans(0, 10 * MS)]
+    found = gap_names(samples(MAIN, STEP, runs=False), marked)
+    assert found == {("aten::a", "aten::b"): ["wait in train.py(7): step"]}
+
+
 def test_events_end_with_a_range() -> None:
     timed = [Span(1, 0, 2 * MS, "aten::a"), Span(1, 1, 5 * MS, "fetch", True),
              Span(1, 9 * MS, 10 * MS, "aten::b")]  # fmt: skip
@@ -283,6 +291,24 @@ def test_waits_for_the_lock_inside_of_operations_and_in_equal_steps_only() -> No
     (wait,) = lock_waits(found, observed, timed, [9 * MS])
     assert wait.name == IN_COUNT
     assert lock_waits(found, spans(0, MS), timed, [9 * MS]) == []
+
+
+def test_waits_of_the_recorder_itself_are_none_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where others have the processors, it waits while it reads for how long the thread did."""
+    ready = itertools.count(0, 50 * MS)
+
+    def scheduled(_: int) -> tuple[int, int]:
+        time.sleep(0.05)
+        return 0, next(ready)
+
+    monkeypatch.setattr(recorded_steps, "_sampled_gaps",
+                        lambda: SimpleNamespace(scheduled_ns=scheduled))  # fmt: skip
+    timer = recorded_steps.StepTimer()
+    timer.begin()
+    time.sleep(0.02)
+    timer.end()
+    assert timer.ready == [0]
+    assert timer.slept[0] > 15 * MS
 
 
 def test_spans_of_a_profiler() -> None:

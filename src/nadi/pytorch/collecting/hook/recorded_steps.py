@@ -64,30 +64,41 @@ class StepTimer:
         self.lengths: list[int] = []
         self.ready: list[int] = []
         self.slept: list[int] = []
-        self._begun: tuple[int, int, int | None] | None = None
+        self._begun: tuple[int, int, int | None, int] | None = None
 
     def begin(self) -> None:
         """Begin a step."""
-        times = _sampled_gaps().scheduled_ns(threading.get_native_id())
-        self._begun = time.perf_counter_ns(), time.thread_time_ns(), times and times[1]
+        ready, unsure = _ready_ns()
+        self._begun = time.perf_counter_ns(), time.thread_time_ns(), ready, unsure
 
     def end(self) -> None:
         """End the step; nothing if none has begun."""
         if self._begun is None:
             return
-        since, ran_since, ready_since = self._begun
+        since, ran_since, ready_since, unsure_since = self._begun
         self.lengths.append(time.perf_counter_ns() - since)
         ran = time.thread_time_ns() - ran_since
-        times = _sampled_gaps().scheduled_ns(threading.get_native_id())
-        if times is not None and ready_since is not None:
-            idle = max(self.lengths[-1] - ran, 0)  # reading may wait, after the step
-            self.ready.append(min(max(times[1] - ready_since, 0), idle))
+        ready, unsure = _ready_ns()
+        if ready is not None and ready_since is not None:
+            idle = max(self.lengths[-1] - ran, 0)
+            self.ready.append(min(max(ready - ready_since - unsure_since - unsure, 0), idle))
             self.slept.append(idle - self.ready[-1])
         self._begun = None
 
     def forget(self) -> None:
         """Leave out the step that has begun."""
         self._begun = None
+
+
+def _ready_ns() -> tuple[int | None, int]:
+    """Return for how long this thread was ready while others ran, and what of it is not sure.
+
+    It may have to wait while it reads this, outside of a step.
+    """
+    begun, ran = time.perf_counter_ns(), time.thread_time_ns()
+    times = _sampled_gaps().scheduled_ns(threading.get_native_id())
+    idle = time.perf_counter_ns() - begun - (time.thread_time_ns() - ran)
+    return times and times[1], max(idle, 0)
 
 
 class StepRecorder:

@@ -508,10 +508,10 @@ def _gaps(spans: Iterable[Span]) -> dict[int, list[Gap]]:
     marked: dict[int, int] = {}
     until: dict[int, int] = {}  # ranges last until then
     for one in sorted(spans, key=lambda one: (one.begin, -one.end)):
-        if one.is_range:
-            until[one.thread] = max(until.get(one.thread, 0), one.end)
         if one.name.startswith(_MARKS):
             marked.setdefault(one.thread, one.begin)
+        elif one.is_range:
+            until[one.thread] = max(until.get(one.thread, 0), one.end)
         if one.is_around:
             continue
         before = last.get(one.thread)
