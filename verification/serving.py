@@ -255,9 +255,8 @@ def engine_of(row: dict[str, str], launch_us: dict[str, float]) -> dict[str, flo
         return {"budget": 16384, **({"wait_steps": 20, "wait_share": 0.9} if is_short else {})}
     guesses = guesses_of(row, dp)
     tokens = (1 + guesses.get("drafts", 0)) * places_of(row) // (dp if guesses else 1)
-    budget = dp * ((int(tokens) + int(row["isl"]) + 64 + 63) // 64 * 64)
-    waits = {"wait_steps": 60, "wait_share": dp * 0.9 * int(row["isl"]) / budget}
-    return {"budget": budget, **launches, **guesses, **(waits if dp > 1 else {})}
+    budget = (int(tokens) + int(row["isl"]) + 64 + 63) // 64 * 64
+    return {"budget": budget, **launches, **guesses, **({"wait_steps": 60} if dp > 1 else {})}
 
 
 def guesses_of(row: dict[str, str], dp: int) -> dict[str, float]:
@@ -423,7 +422,7 @@ def point(
         model, SYSTEMS[row["system"]], concurrency=places,
         input=round(0.9 * int(row["isl"])), output=round(0.9 * int(row["osl"])), spread=0.064,
         number=10 * places, tp=tp, attention_dp=dp,
-        ep=ep if dp > 1 else 1, sequences=places, **engine_of(row, launch_us),
+        ep=ep if dp > 1 else 1, sequences=places, **engine_of(row, launch_us), routing="least",
         dtype="float8_e4m3fn" if is_small else "bfloat16", reserved=4e9, prefix_caching=False,
         kv_dtype="float8_e4m3fn" if is_small else "", weight_bits=4 if is_narrow else 0,
     )  # fmt: skip

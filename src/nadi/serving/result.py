@@ -126,7 +126,7 @@ def _bound(found: Serving) -> Iterator[dict[str, Any]]:
 
 def _memories(found: Serving) -> Iterator[dict[str, Any]]:
     basis, setup = found.basis, found.setup
-    reads, whole = setup.prefill_replicas, slice(None)
+    reads, whole = setup.reading_groups, slice(None)
     of_devices = [("device", basis.instance, whole)]
     if basis.reading is not basis.instance:
         of_devices = [("device, decode", basis.instance, slice(reads, None)),
@@ -145,7 +145,7 @@ def _memories(found: Serving) -> Iterator[dict[str, Any]]:
     for row, tier in enumerate(basis.tiers):
         moved = [run.tiers[row] for run in found.runs]
         took = sum(_seconds(run) for run in found.runs) * 1e9
-        channels = tier.memories(setup.instances)
+        channels = tier.memories(setup.all_groups)
         yield {
             "name": tier.name, "bytes": tier.blocks * block_bytes,
             "tokens": tier.blocks * setup.block, "most_tokens": None,
