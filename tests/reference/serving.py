@@ -324,6 +324,8 @@ class Group:
             if request.ready <= now and fits:
                 self.loading.remove(request)
                 self.run(request)
+                if self.rules.prefills and request.generated == 1:
+                    request.first = now
                 self.compute(request, min(request.known - request.computed, self.left), now)
 
     def admit(self, now: int) -> None:

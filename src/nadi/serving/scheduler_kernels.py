@@ -308,6 +308,8 @@ def _admit_loaded(engines: Engines, i: int, now: int) -> None:
             kept += 1
             continue
         _run(engines, i, request)
+        if settings[SETTING.prefills] > 0 and row[REQUEST.generated] == 1:
+            row[REQUEST.first] = now  # who generates streams all tokens, also the first
         tokens = min(row[REQUEST.known] - row[REQUEST.computed], batch[BATCH.left])
         _compute(engines, i, request, tokens, now)
     here[INSTANCE.loading] = kept
