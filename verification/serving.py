@@ -430,10 +430,10 @@ def apart(row: dict[str, str], launch_us: dict[str, float]) -> dict[str, float |
     """Give the instances of a point with prefill and decode apart, and their settings.
 
     The points with 8 bits are in .github/configs/nvidia-master.yaml of the benchmark with the same
-    instances, degrees and requests, and there without drafts. The recipes of srt-slurm that it names
-    have max_num_tokens for each group of ranks (TensorRT-LLM), and chunked-prefill-size for all of
-    them (SGLang); their names have the requests of a step, which matter on GB200 alone. Experts of
-    SGLang that are split (moe_tp) are spread here: ranks read as much of them.
+    instances, degrees and requests, and there without drafts. The recipes of srt-slurm that it
+    names have max_num_tokens for each group of ranks (TensorRT-LLM), and chunked-prefill-size for
+    all of them (SGLang); their names have the requests of a step, which matter on GB200 alone.
+    Experts of SGLang that are split (moe_tp) are spread here: ranks read as much of them.
     """
     prompt, many = int(row["isl"]), int(row["decode_batch_size"])
     found: dict[str, float | str] = {

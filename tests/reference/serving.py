@@ -323,9 +323,7 @@ class Group:
             fits = self.left > 0 and len(self.running) < self.rules.sequences
             if request.ready <= now and fits:
                 self.loading.remove(request)
-                self.run(request)
-                if self.rules.prefills and request.generated == 1:
-                    request.first = now
+                self.run(request, now)
                 self.compute(request, min(request.known - request.computed, self.left), now)
 
     def admit(self, now: int) -> None:
@@ -341,7 +339,9 @@ class Group:
         is_full = len(self.running) >= self.rules.sequences
         return is_full or not self.waiting or tokens < self.rules.wait_tokens
 
-    def run(self, request: Request) -> None:
+    def run(self, request: Request, now: int) -> None:
+        if self.rules.prefills and request.generated == 1:
+            request.first = now
         self.running.append(request)
         request.state = "running"
 
@@ -376,7 +376,7 @@ class Group:
         if not loads:
             need = -(-(request.computed + tokens) // size) - len(hits)
             self.extend(request, need)
-            self.run(request)
+            self.run(request, now)
             self.compute(request, tokens, now)
             return True
         self.extend(request, -(-request.known // size) - len(hits))

@@ -256,17 +256,19 @@ def _admit(engines: Engines, i: int, request: int, now: int) -> bool:
         return True
     need = (row[REQUEST.computed] + tokens + block - 1) // block - found
     _extend(engines, i, request, need)
-    _run(engines, i, request)
+    _run(engines, i, request, now)
     _compute(engines, i, request, tokens, now)
     return True
 
 
 @inner
-def _run(engines: Engines, i: int, request: int) -> None:
-    here = engines.instances[i]
+def _run(engines: Engines, i: int, request: int, now: int) -> None:
+    here, row = engines.instances[i], engines.requests[request]
+    if engines.settings[SETTING.prefills] > 0 and row[REQUEST.generated] == 1:
+        row[REQUEST.first] = now  # who generates sends all tokens to the client, the first one, too
     engines.running[i, here[INSTANCE.running]] = request
     here[INSTANCE.running] += 1
-    engines.requests[request, REQUEST.state] = _RUNNING
+    row[REQUEST.state] = _RUNNING
 
 
 @called
@@ -307,9 +309,7 @@ def _admit_loaded(engines: Engines, i: int, now: int) -> None:
             engines.loading[i, kept] = request
             kept += 1
             continue
-        _run(engines, i, request)
-        if settings[SETTING.prefills] > 0 and row[REQUEST.generated] == 1:
-            row[REQUEST.first] = now  # who generates streams all tokens, also the first
+        _run(engines, i, request, now)
         tokens = min(row[REQUEST.known] - row[REQUEST.computed], batch[BATCH.left])
         _compute(engines, i, request, tokens, now)
     here[INSTANCE.loading] = kept
@@ -456,11 +456,13 @@ def _make(engines: Engines, lead: int, now: int) -> None:
         engines.batch[i, BATCH.reason] = _BLOCKS if _continue_running(engines, i, now) else _NONE
         if engines.batch[i, BATCH.reason] == _NONE:
             _admit_loaded(engines, i, now)
-    waits = settings[SETTING.wait_steps] > 0 and _waits_for_more(engines, lead)
+    waits, why = settings[SETTING.wait_steps] > 0 and _waits_for_more(engines, lead), _NONE
+    for i in range(lead, end):
+        if engines.instances[i, INSTANCE.waiting] > 0:
+            why = _FEW
     for i in range(lead, end):
         if engines.batch[i, BATCH.reason] == _NONE:
-            reason = _FEW if waits else _admit_waiting(engines, i, now)
-            engines.batch[i, BATCH.reason] = reason
+            engines.batch[i, BATCH.reason] = why if waits else _admit_waiting(engines, i, now)
 
 
 @called
