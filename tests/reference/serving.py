@@ -404,9 +404,7 @@ class Group:
             took += beside - (attention(times, *chunk, 0, 0) if self.chunks else 0)
         return float(took)
 
-    def slowed_by_blocks(
-        self, link: int, share: float, start: int, behind: int, took: int
-    ) -> int:
+    def slowed_by_blocks(self, link: int, share: float, start: int, behind: int, took: int) -> int:
         slowed = [0]
         for way in ("read", "write"):
             channel = link, self.number, way

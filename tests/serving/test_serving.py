@@ -145,6 +145,7 @@ def test_more_never_lowers_the_mean_rate(blocks: int, instances: int, link: floa
     fast = tier._replace(link_ns=tier.link_ns / 4, memory_ns=tier.memory_ns / 4)
     assert mean(rules._replace(blocks=8 * blocks)) >= plain
     assert mean(rules._replace(instances=2 * instances)) >= plain
+    assert mean(rules._replace(groups=2)) >= plain
     assert mean(rules._replace(tiers=(fast,))) >= plain
     assert mean(rules, 2.0) >= plain
 

@@ -64,9 +64,7 @@ def _over_link(engines: Engines, tier: int, i: int, way: int, blocks: int, now: 
 
 
 @called
-def _beside_steps(
-    engines: Engines, i: int, link: int, begin: int, took: int, others: int
-) -> int:
+def _beside_steps(engines: Engines, i: int, link: int, begin: int, took: int, others: int) -> int:
     """Have blocks share a link with collectives of steps under way; return when they have passed.
 
     Collectives go in small parts over all of a step. While both are there, each has half of the
