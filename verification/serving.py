@@ -359,7 +359,8 @@ def silicon(checks: Checks) -> None:
         if not is_apart and degrees(row)[1] > 1:
             kinds.setdefault("of these, groups with requests of their own", []).append(errors_of)
         measured = ("isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms")
-        distinct.setdefault(tuple(row[name] for name in measured), errors_of)
+        if not is_apart:
+            distinct.setdefault(tuple(row[name] for name in measured), errors_of)
     for rule, count in rules.most_common():
         print(f"  {count:5} left out: {rule}")
     tell_groups(off)
@@ -370,9 +371,12 @@ def silicon(checks: Checks) -> None:
                    f"{100 * np.median(column):.1f} %")  # fmt: skip
     for what, pairs in (
         *((f"points, {kind}", of_kind) for kind, of_kind in sorted(kinds.items(), reverse=True)),
-        ("measurements, as some points are one, with equal digits", list(distinct.values())),
-        ("points of models that ship", of_models(off, shipped=True)),
-        ("points of models that do not ship", of_models(off, shipped=False)),
+        (
+            "measurements of one instance for both, as some points are one, with equal digits",
+            list(distinct.values()),
+        ),
+        ("of one instance for both, models that ship", of_models(off, shipped=True)),
+        ("of one instance for both, models that do not ship", of_models(off, shipped=False)),
     ):
         middle = 100 * np.median(np.abs(pairs), axis=0)
         print(f"  {len(pairs)} {what}: {middle[0]:.1f} % of TTFT, {middle[1]:.1f} % of TPOT")
@@ -380,10 +384,10 @@ def silicon(checks: Checks) -> None:
 
 def of_models(off: dict[tuple[str, str], list[tuple[float, float]]], *, shipped: bool
               ) -> list[tuple[float, float]]:  # fmt: skip
-    """Give the errors of points of models that ship with Nadi, or of the others."""
+    """Give the errors of points of one instance, of models that ship with Nadi or of others."""
     return [
-        pair for (model, _), pairs in off.items() for pair in pairs
-        if (model in MODELS.values()) == shipped
+        pair for (model, how), pairs in off.items() for pair in pairs
+        if (model in MODELS.values()) == shipped and not how.endswith(", apart")
     ]  # fmt: skip
 
 
