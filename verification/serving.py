@@ -176,6 +176,13 @@ MODELS = {
 }  # fmt: skip
 SYSTEMS = {"h200_sxm": "hgx-h200", "gb200": "gb200-nvl72"}
 NEAR = {"ttft": 0.20, "tpot": 0.12}
+# max_batch_size of those that generate, by prompt, answer and requests: dsr1-fp8-gb200-dynamo-trt
+GB200_BATCHES = {
+    ("1024", "1024", 3): 1, ("1024", "1024", 27): 8, ("1024", "1024", 256): 8,
+    ("1024", "1024", 6144): 768, ("1024", "8192", 4): 1, ("1024", "8192", 36): 8,
+    ("1024", "8192", 2048): 64, ("1024", "8192", 8192): 256, ("8192", "1024", 6): 1,
+    ("8192", "1024", 18): 4, ("8192", "1024", 63): 16,
+}  # fmt: skip
 
 
 def series(row: dict[str, str]) -> tuple[str, ...]:
@@ -224,7 +231,8 @@ def left_out(row: dict[str, str], several: set[tuple[str, ...]]) -> str:
     if row["mode"] != "agg":
         if not row["prefill_num_workers"]:
             return "prefill and decode apart: nobody states how many instances there are"
-        return "prefill and decode apart: nobody states what is drafted, and how keys are sent"
+        if row["precision"] == "fp4":
+            return "prefill and decode apart, with products of 4 bits, which Nadi does not price"
     if model_of(row) is None:
         return "a model whose layers Nadi does not have: sparse or linear attention"
     if series(row) in several:
@@ -255,9 +263,8 @@ def engine_of(row: dict[str, str], launch_us: dict[str, float]) -> dict[str, flo
         return {"budget": 16384, **({"wait_steps": 20, "wait_share": 0.9} if is_short else {})}
     guesses = guesses_of(row, dp)
     tokens = (1 + guesses.get("drafts", 0)) * places_of(row) // (dp if guesses else 1)
-    budget = dp * ((int(tokens) + int(row["isl"]) + 64 + 63) // 64 * 64)
-    waits = {"wait_steps": 60, "wait_share": dp * 0.9 * int(row["isl"]) / budget}
-    return {"budget": budget, **launches, **guesses, **(waits if dp > 1 else {})}
+    budget = (int(tokens) + int(row["isl"]) + 64 + 63) // 64 * 64
+    return {"budget": budget, **launches, **guesses, **({"wait_steps": 60} if dp > 1 else {})}
 
 
 def guesses_of(row: dict[str, str], dp: int) -> dict[str, float]:
@@ -331,6 +338,7 @@ def silicon(checks: Checks) -> None:
     launch_us = launch_times(rows, several)
     off: dict[tuple[str, str], list[tuple[float, float]]] = {}
     distinct: dict[tuple[str, ...], tuple[float, float]] = {}
+    kinds: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         rule, model = left_out(row, several), model_of(row)
         if not rule:
@@ -343,9 +351,16 @@ def silicon(checks: Checks) -> None:
             rules[rule] += 1
             continue
         assert model
-        off.setdefault((model.name, row["backend"]), []).append(errors_of)
+        is_apart = row["mode"] != "agg"
+        how = f"{row['backend']}{', apart' * is_apart}"
+        off.setdefault((model.name, how), []).append(errors_of)
+        kind = "prefill and decode apart" if is_apart else "one instance for both"
+        kinds.setdefault(kind, []).append(errors_of)
+        if not is_apart and degrees(row)[1] > 1:
+            kinds.setdefault("of these, groups with requests of their own", []).append(errors_of)
         measured = ("isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms")
-        distinct.setdefault(tuple(row[name] for name in measured), errors_of)
+        if not is_apart:
+            distinct.setdefault(tuple(row[name] for name in measured), errors_of)
     for rule, count in rules.most_common():
         print(f"  {count:5} left out: {rule}")
     tell_groups(off)
@@ -355,9 +370,13 @@ def silicon(checks: Checks) -> None:
                    float(np.median(column)) < NEAR[name],
                    f"{100 * np.median(column):.1f} %")  # fmt: skip
     for what, pairs in (
-        ("measurements, as some points are one, with equal digits", list(distinct.values())),
-        ("points of models that ship", of_models(off, shipped=True)),
-        ("points of models that do not ship", of_models(off, shipped=False)),
+        *((f"points, {kind}", of_kind) for kind, of_kind in sorted(kinds.items(), reverse=True)),
+        (
+            "measurements of one instance for both, as some points are one, with equal digits",
+            list(distinct.values()),
+        ),
+        ("of one instance for both, models that ship", of_models(off, shipped=True)),
+        ("of one instance for both, models that do not ship", of_models(off, shipped=False)),
     ):
         middle = 100 * np.median(np.abs(pairs), axis=0)
         print(f"  {len(pairs)} {what}: {middle[0]:.1f} % of TTFT, {middle[1]:.1f} % of TPOT")
@@ -365,10 +384,10 @@ def silicon(checks: Checks) -> None:
 
 def of_models(off: dict[tuple[str, str], list[tuple[float, float]]], *, shipped: bool
               ) -> list[tuple[float, float]]:  # fmt: skip
-    """Give the errors of points of models that ship with Nadi, or of the others."""
+    """Give the errors of points of one instance, of models that ship with Nadi or of others."""
     return [
-        pair for (model, _), pairs in off.items() for pair in pairs
-        if (model in MODELS.values()) == shipped
+        pair for (model, how), pairs in off.items() for pair in pairs
+        if (model in MODELS.values()) == shipped and not how.endswith(", apart")
     ]  # fmt: skip
 
 
@@ -411,19 +430,54 @@ def model_of(row: dict[str, str]) -> LanguageModel | None:
     return described_models().get(row["model_path"])
 
 
+def apart(row: dict[str, str], launch_us: dict[str, float]) -> dict[str, float | str]:
+    """Give the instances of a point with prefill and decode apart, and their settings.
+
+    The points with 8 bits are in .github/configs/nvidia-master.yaml of the benchmark with the same
+    instances, degrees and requests, and there without drafts. The recipes of srt-slurm that it
+    names have max_num_tokens for each group of ranks (TensorRT-LLM), and chunked-prefill-size for
+    all of them (SGLang); their names have the requests of a step, which matter on GB200 alone.
+    Experts of SGLang that are split (moe_tp) are spread here: ranks read as much of them.
+    """
+    prompt, many = int(row["isl"]), int(row["decode_batch_size"])
+    found: dict[str, float | str] = {
+        "replicas": int(row["decode_num_workers"]),
+        "prefill_replicas": int(row["prefill_num_workers"]),
+        "launch_us": launch_us.get(row["backend"], 0.0),
+    }
+    found["routing"] = "turns"  # Dynamo's router
+    for kind, prefix in (("decode", ""), ("prefill", "prefill_")):
+        tp, dp = int(row[f"{kind}_tp_size"]), int(row[f"{kind}_attention_dp_size"])
+        found |= {f"{prefix}tp": tp, f"{prefix}attention_dp": dp, f"{prefix}ep": dp}
+    if row["backend"] == "sglang":
+        budget = 131_072 // int(row["prefill_attention_dp_size"])
+    else:
+        budget = 8192 if row["system"] == "h200_sxm" and prompt == 1024 else 16_640
+    sequences = max(2 * many, budget // prompt)
+    if (row["backend"], row["system"]) == ("trtllm", "gb200"):
+        sequences = GB200_BATCHES[row["isl"], row["osl"], places_of(row)]
+    return found | {"sequences": sequences, "budget": max(budget, many)}
+
+
+def together(row: dict[str, str], launch_us: dict[str, float]) -> dict[str, float | str]:
+    """Give the instance of a point that reads prompts and generates, and its settings."""
+    tp, dp, ep = degrees(row)
+    return {"tp": tp, "attention_dp": dp, "ep": ep if dp > 1 else 1, "sequences": places_of(row),
+            "routing": "least", **engine_of(row, launch_us)}  # fmt: skip
+
+
 def point(
     row: dict[str, str], model: LanguageModel, launch_us: dict[str, float]
 ) -> tuple[float, float]:
     """Serve a point; give the errors of time to first token and per token, as shares."""
     places = places_of(row)
-    tp, dp, ep = degrees(row)
+    settings = together if row["mode"] == "agg" else apart
     is_small = row["precision"] == "fp8"
     is_narrow = row["precision"] in ("fp4", "int4")
     found = nadi.serve(
         model, SYSTEMS[row["system"]], concurrency=places,
         input=round(0.9 * int(row["isl"])), output=round(0.9 * int(row["osl"])), spread=0.064,
-        number=10 * places, tp=tp, attention_dp=dp,
-        ep=ep if dp > 1 else 1, sequences=places, **engine_of(row, launch_us),
+        number=10 * places, **settings(row, launch_us),
         dtype="float8_e4m3fn" if is_small else "bfloat16", reserved=4e9, prefix_caching=False,
         kv_dtype="float8_e4m3fn" if is_small else "", weight_bits=4 if is_narrow else 0,
     )  # fmt: skip

@@ -113,51 +113,127 @@ class Flight:
     start: int
     end: int
     shares: list[float]  # of each link, for which its collectives keep it
-    events: list[tuple[Request, bool]]
+    events: list[list[tuple[Request, bool]]]  # of each group
 
 
 class Instance:
-    def __init__(self, number: int, server: Server) -> None:
+    """Groups of ranks that step together, each with requests of its own."""
+
+    def __init__(self, number: int, first: int, server: Server) -> None:
         self.number, self.server, self.rules = number, server, server.rules
         self.only_reads = number < server.rules.prefills
         self.kind = server.rules.kinds[0 if self.only_reads else 1]
         self.times = server.times[0 if self.only_reads else 1]
-        self.memory = Memory(self.kind.blocks)
-        self.waiting: list[Request] = []
-        self.running: list[Request] = []
-        self.loading: list[Request] = []
+        self.groups = [Group(first + k, self) for k in range(self.kind.groups)]
         self.flights: list[Flight] = []
         self.wake, self.sleeps, self.free_at = FAR, True, 0
-        self.launched = self.landed = self.load = self.steps = self.beside = self.waited = 0
+        self.launched = self.landed = self.steps = self.beside = self.waited = 0
 
-    def wanted(self, request: Request) -> int:
-        return 1 if self.only_reads else request.output
+    @property
+    def load(self) -> int:
+        return sum(group.load for group in self.groups)
 
     def look(self) -> None:
         now = self.wake
         while self.flights and self.flights[0].end <= now:
-            self.land(self.flights.pop(0))
-        self.left, self.decodes, self.contexts = self.rules.budget, 0, 0
-        self.rows, self.chunks, self.events = 0, [], []
+            flight = self.flights.pop(0)
+            self.landed += 1
+            for group, events in zip(self.groups, flight.events, strict=True):
+                group.land(flight.end, events)
         depth = self.kind.stages if self.kind.stages > 1 else 1 + self.rules.overlaps
-        if len(self.flights) < depth and not self.continue_running(now):
-            self.admit(now)
-        is_made = self.left < self.rules.budget
+        for group in self.groups:
+            group.begin()
+        if len(self.flights) < depth:
+            self.make(now)
+        is_made = any(group.left < self.rules.budget for group in self.groups)
         if is_made:
             self.launch(now)
         self.sleeps = not self.flights
         if not self.flights:
-            self.wake = min((one.ready for one in self.loading), default=FAR)
+            ready = [one.ready for group in self.groups for one in group.loading]
+            self.wake = min(ready, default=FAR)
             return
         self.wake = self.flights[0].end
         if is_made and len(self.flights) < depth:
             self.wake = min(self.wake, now if self.kind.stages == 1 else self.free_at)
 
-    def land(self, flight: Flight) -> None:
-        self.landed += 1
-        for request, is_end in flight.events:
+    def make(self, now: int) -> None:
+        can_admit = []
+        for group in self.groups:
+            if not group.continue_running(now):
+                group.admit_loaded(now)
+                can_admit.append(group)
+        if not (self.rules.wait_steps and self.waits_for_more()):
+            for group in can_admit:
+                group.admit(now)
+
+    def waits_for_more(self) -> bool:
+        if not all(group.decodes for group in self.groups):
+            return False
+        first, rules = self.groups[0], self.rules
+        is_full = len(first.running) >= rules.sequences
+        if len(self.groups) == 1 and (is_full or not first.waiting):
+            return False
+        self.waited += 1
+        if any(group.lacks_prompts() for group in self.groups) and self.waited <= rules.wait_steps:
+            return True
+        self.waited = 0
+        return False
+
+    def launch(self, now: int) -> None:
+        alone = [group.alone() for group in self.groups]
+        tokens = [self.rules.budget - group.left for group in self.groups]
+        table = self.times.by_tokens(self.rules.budget)
+        took = max(alone) + table[-(-sum(tokens) // len(tokens)), 3]
+        has_chunks = any(group.chunks for group in self.groups)
+        host = self.rules.host + (self.rules.launch if has_chunks else 0)
+        took = max(took, host) if self.rules.overlaps else took + host
+        took = max(1, round(took))
+        start = max(now, self.free_at)
+        wires = self.times.by_links(self.rules.budget, self.server.num_links)
+        shares = [min(1.0, row[max(tokens)] / took) for row in wires]
+        longer = self.slowed_by_blocks(shares, start, took)
+        self.beside += longer
+        took += longer
+        self.free_at = start + max(1, took // self.kind.stages)
+        events = [group.events for group in self.groups]
+        self.flights.append(Flight(start, start + took, shares, events))
+        self.launched += 1
+        self.steps += 1
+
+    def slowed_by_blocks(self, shares: list[float], start: int, took: int) -> int:
+        """Have links busy for longer, beside a step; return how much longer the step takes."""
+        behind = max(start, self.flights[-1].end) if self.flights else start
+        return sum(
+            max(group.slowed_by_blocks(link, share, start, behind, took) for group in self.groups)
+            for link, share in enumerate(shares)
+        )
+
+
+class Group:
+    def __init__(self, number: int, instance: Instance) -> None:
+        self.number, self.instance, self.rules = number, instance, instance.rules
+        self.server, self.kind, self.times = instance.server, instance.kind, instance.times
+        self.only_reads = instance.only_reads
+        self.memory = Memory(self.kind.blocks)
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.loading: list[Request] = []
+        self.load = 0
+
+    def begin(self) -> None:
+        self.left, self.decodes, self.contexts = self.rules.budget, 0, 0
+        self.rows = 0
+        self.chunks: list[tuple[int, int]] = []
+        self.events: list[tuple[Request, bool]] = []
+
+    def wanted(self, request: Request) -> int:
+        return 1 if self.only_reads else request.output
+
+    def land(self, end: int, events: list[tuple[Request, bool]]) -> None:
+        for request, is_end in events:
             if not is_end:
-                request.first = flight.end
+                request.first = end
                 continue
             if request.state == "running":
                 self.give_up(request)
@@ -167,9 +243,9 @@ class Instance:
             if request.generated < request.output:
                 request.is_moved, request.computed, request.source = True, 0, self.number
                 request.flight = 0
-                self.server.come(flight.end, request)
+                self.server.come(end, request)
                 continue
-            request.last = flight.end
+            request.last = end
             self.server.finish(request)
 
     def give_up(self, request: Request) -> None:
@@ -187,7 +263,7 @@ class Instance:
         put_out, k = False, 0
         while k < len(self.running) and self.left > 0:
             request = self.running[k]
-            under_way = self.kind.stages > 1 and request.flight > self.landed
+            under_way = self.kind.stages > 1 and request.flight > self.instance.landed
             if request.generated == self.wanted(request) or under_way:
                 k += 1
                 continue
@@ -215,7 +291,7 @@ class Instance:
 
     def compute(self, request: Request, tokens: int, now: int) -> None:
         self.left -= tokens
-        request.flight = self.launched + 1
+        request.flight = self.instance.launched + 1
         before = request.computed
         if request.known - request.computed == 1 and request.generated > 0:
             self.decodes += 1
@@ -242,15 +318,15 @@ class Instance:
             if request.generated == self.wanted(request):
                 self.events.append((request, True))
 
-    def admit(self, now: int) -> None:
+    def admit_loaded(self, now: int) -> None:
         for request in list(self.loading):
             fits = self.left > 0 and len(self.running) < self.rules.sequences
             if request.ready <= now and fits:
                 self.loading.remove(request)
-                self.run(request)
+                self.run(request, now)
                 self.compute(request, min(request.known - request.computed, self.left), now)
-        if self.waits_for_more():
-            return
+
+    def admit(self, now: int) -> None:
         while self.waiting and self.left > 0:
             if max(len(self.running), len(self.loading)) >= self.rules.sequences:
                 break
@@ -258,19 +334,14 @@ class Instance:
                 break
             self.waiting.pop(0)
 
-    def waits_for_more(self) -> bool:
-        rules = self.rules
-        is_free = self.decodes and len(self.running) < rules.sequences
-        if not (rules.wait_steps and self.waiting and is_free):
-            return False
-        tokens = rules.budget - self.left + sum(request.known for request in self.waiting)
-        if tokens < rules.wait_tokens and self.waited < rules.wait_steps:
-            self.waited += 1
-            return True
-        self.waited = 0
-        return False
+    def lacks_prompts(self) -> bool:
+        tokens = self.rules.budget - self.left + sum(request.known for request in self.waiting)
+        is_full = len(self.running) >= self.rules.sequences
+        return is_full or not self.waiting or tokens < self.rules.wait_tokens
 
-    def run(self, request: Request) -> None:
+    def run(self, request: Request, now: int) -> None:
+        if self.rules.prefills and request.generated == 1:
+            request.first = now
         self.running.append(request)
         request.state = "running"
 
@@ -305,7 +376,7 @@ class Instance:
         if not loads:
             need = -(-(request.computed + tokens) // size) - len(hits)
             self.extend(request, need)
-            self.run(request)
+            self.run(request, now)
             self.compute(request, tokens, now)
             return True
         self.extend(request, -(-request.known // size) - len(hits))
@@ -319,11 +390,11 @@ class Instance:
         self.loading.append(request)
         return True
 
-    def launch(self, now: int) -> None:
+    def alone(self) -> float:
+        """Return how long a group's part of the step takes without experts."""
         times, tokens = self.times, self.rules.budget - self.left
-        took = (
-            times.by_tokens(self.rules.budget)[tokens, 0] + times.by_rows(self.rows + 1)[self.rows]
-        )
+        dense = times.by_tokens(self.rules.budget)[tokens]
+        took = dense[0] - dense[3] + times.by_rows(self.rows + 1)[self.rows]
         mean = self.contexts / self.decodes if self.decodes else 0.0
         longest = max((attention(times, *chunk, 0, 0) for chunk in self.chunks), default=0.0)
         took += max(longest, sum(crowded(times, *chunk) for chunk in self.chunks))
@@ -331,70 +402,53 @@ class Instance:
         if self.decodes:
             beside = attention(times, *chunk, self.decodes, mean)
             took += beside - (attention(times, *chunk, 0, 0) if self.chunks else 0)
-        host = self.rules.host + (self.rules.launch if self.chunks else 0)
-        took = max(took, host) if self.rules.overlaps else took + host
-        took = max(1, round(took))
-        start = max(now, self.free_at)
-        shares = [
-            min(1.0, row[tokens] / took)
-            for row in times.by_links(self.rules.budget, self.server.num_links)
-        ]
-        longer = self.slowed_by_blocks(shares, start, took)
-        self.beside += longer
-        took += longer
-        self.free_at = start + max(1, took // self.kind.stages)
-        self.flights.append(Flight(start, start + took, shares, self.events))
-        self.launched += 1
-        self.steps += 1
+        return float(took)
 
-    def slowed_by_blocks(self, shares: list[float], start: int, took: int) -> int:
-        """Have links busy for longer, beside a step; return how much longer the step takes."""
-        behind = max(start, self.flights[-1].end) if self.flights else start
-        longer = 0
-        for link, share in enumerate(shares):
-            slowed = [0]
-            for way in ("read", "write"):
-                channel = link, self.number, way
-                free = self.server.channels.get(channel, 0)
-                slowed.append(round(share * min(max(0, free - start), took)))
-                self.server.channels[channel] = free + round(
-                    share * min(max(0, free - behind), took)
-                )
-            if not max(slowed):
-                continue
-            longer += max(slowed)
-            late = [one for one in self.loading if one.link == link]
-            if self.only_reads and link == self.rules.moved_link:
-                for other in self.server.instances[self.rules.prefills :]:
-                    late += [one for one in other.loading
-                             if one.link == link and one.source == self.number]  # fmt: skip
-            for request in late:
-                rest = min(max(0, request.passed - behind), took)
-                request.passed += round(share * rest)
-                request.ready = max(request.ready, request.passed)
-        return longer
+    def slowed_by_blocks(self, link: int, share: float, start: int, behind: int, took: int) -> int:
+        slowed = [0]
+        for way in ("read", "write"):
+            channel = link, self.number, way
+            free = self.server.channels.get(channel, 0)
+            slowed.append(round(share * min(max(0, free - start), took)))
+            self.server.channels[channel] = free + round(share * min(max(0, free - behind), took))
+        if not max(slowed):
+            return 0
+        late = [one for one in self.loading if one.link == link]
+        if self.only_reads and link == self.rules.moved_link:
+            for other in self.server.groups[self.rules.reading_groups :]:
+                late += [one for one in other.loading
+                         if one.link == link and one.source == self.number]  # fmt: skip
+        for request in late:
+            rest = min(max(0, request.passed - behind), took)
+            request.passed += round(share * rest)
+            request.ready = max(request.ready, request.passed)
+        return max(slowed)
 
-    def beside_steps(self, link: int, begin: int, took: int, other_way: int) -> int:
+    def beside_steps(self, link: int, begin: int, took: int) -> int:
         """Have steps under way and a transfer slow each other; return when that ends."""
-        first, free_at = (self.flights[0].end if self.flights else 0), self.free_at
+        here, others = self.instance, 0
+        for group in here.groups:
+            for way in ("read", "write"):
+                others = max(others, self.server.channels.get((link, group.number, way), 0))
+        first, free_at = (here.flights[0].end if here.flights else 0), here.free_at
         at, left, longer = begin, took, 0
-        for flight in self.flights:
+        for flight in here.flights:
             share = flight.shares[link]
             flight.start, flight.end = flight.start + longer, flight.end + longer
             alone = min(left, max(0, flight.start - at))
             at, left = at + alone, left - alone
             both = min(left, max(0, flight.end - at))
-            slowed = round(share * max(0, at + both - max(at, other_way)))
+            slowed = round(share * max(0, at + both - max(at, others)))
             at, left = at + both + round(share * both), left - both
             flight.end += slowed
             longer += slowed
-            self.beside += slowed
+            here.beside += slowed
         if longer:
-            self.free_at += longer
-            if self.wake == first:
-                self.wake = self.flights[0].end
-            elif self.wake == free_at:
-                self.wake = self.free_at
+            here.free_at += longer
+            if here.wake == first:
+                here.wake = here.flights[0].end
+            elif here.wake == free_at:
+                here.wake = here.free_at
         return at + left
 
 
@@ -414,11 +468,15 @@ class Server:
         }  # fmt: skip
         self.turns = [0, 0]
         self.tiers = [
-            [Memory(max(1, tier.blocks)) for _ in range(rules.instances)] for tier in rules.tiers
+            [Memory(max(1, tier.blocks)) for _ in range(rules.all_groups)] for tier in rules.tiers
         ]
         self.num_links = 1 + max([rules.moved_link, *(tier.link for tier in rules.tiers)])
         self.channels: dict[Any, int] = {}
-        self.instances = [Instance(k, self) for k in range(rules.instances)]
+        self.instances: list[Instance] = []
+        self.groups: list[Group] = []
+        for k in range(rules.instances):
+            self.instances.append(Instance(k, len(self.groups), self))
+            self.groups += self.instances[-1].groups
 
     def serve(self) -> None:
         while any(one.last < 0 for one in self.requests):
@@ -441,85 +499,85 @@ class Server:
     def arrive(self, time: int, request: Request) -> None:
         prefills, last = self.rules.prefills, self.rules.instances
         first, last = (prefills, last) if request.is_moved else (0, prefills or last)
-        if self.rules.routing == "session":
-            number = first + (mix(request.stream, 0) >> 1) % (last - first)
-        elif self.rules.routing == "least":
-            number = min(range(first, last), key=lambda k: (self.instances[k].load, k))
+        among = self.instances[first:last]
+        if self.rules.routing == "least":
+            instance = min(among, key=lambda one: one.load)
+            group = min(instance.groups, key=lambda one: one.load)
         else:
-            number = first + self.turns[first > 0] % (last - first)
-            self.turns[first > 0] += 1
-        instance = self.instances[number]
-        instance.load += 1
+            turn = mix(request.stream, 0) >> 1
+            if self.rules.routing == "turns":
+                turn = self.turns[first > 0]
+                self.turns[first > 0] += 1
+            instance = among[turn % len(among)]
+            group = instance.groups[turn // len(among) % len(instance.groups)]
+        group.load += 1
         if instance.sleeps:
             instance.wake = min(instance.wake, time)
         if not request.is_moved:
             request.queued = max(time, instance.wake)
         request.state = "waiting"
-        instance.waiting.append(request)
+        group.waiting.append(request)
 
-    def of_tier(self, tier: int, instance: Instance) -> Memory:
-        return self.tiers[tier][instance.number // self.rules.tiers[tier].sharing]
+    def of_tier(self, tier: int, group: Group) -> Memory:
+        return self.tiers[tier][group.number // self.rules.tiers[tier].sharing]
 
-    def tier_of(self, instance: Instance, content: int) -> int | None:
+    def tier_of(self, group: Group, content: int) -> int | None:
         for tier in range(len(self.tiers)):
-            if content in self.of_tier(tier, instance).found:
+            if content in self.of_tier(tier, group).found:
                 return tier
         return None
 
-    def over_link(self, link: int, instance: Instance, way: str, took: int, now: int) -> int:
-        channel = link, instance.number, way
-        other_way = link, instance.number, "write" if way == "read" else "read"
+    def over_link(self, link: int, group: Group, way: str, took: int, now: int) -> int:
+        channel = link, group.number, way
         begin = max(self.channels.get(channel, 0), now)
-        self.channels[channel] = instance.beside_steps(
-            link, begin, took, self.channels.get(other_way, 0)
-        )
+        self.channels[channel] = group.beside_steps(link, begin, took)
         return self.channels[channel]
 
-    def transfer(self, tier: int, instance: Instance, way: str, blocks: int, now: int) -> int:
-        what = instance.kind.tiers[tier]
+    def transfer(self, tier: int, group: Group, way: str, blocks: int, now: int) -> int:
+        what = group.kind.tiers[tier]
         pace = what.store_ns if way == "write" and what.store_ns >= 0 else what.memory_ns
-        memory = tier, "memory", instance.number // what.sharing, way if what.duplex else "both"
+        memory = tier, "memory", group.number // what.sharing, way if what.duplex else "both"
         self.channels[memory] = max(self.channels.get(memory, 0), now) + round(pace * blocks)
-        link = self.over_link(what.link, instance, way, round(what.link_ns * blocks), now)
+        link = self.over_link(what.link, group, way, round(what.link_ns * blocks), now)
         return max(link, self.channels[memory]) + what.latency
 
-    def load(self, instance: Instance, request: Request, found: int, loads: int, now: int) -> int:
+    def load(self, group: Group, request: Request, found: int, loads: int, now: int) -> int:
         if request.is_moved:
-            link, source = self.rules.moved_link, self.instances[request.source]
+            link, source = self.rules.moved_link, self.groups[request.source]
             request.link = link
             request.passed = max(
                 self.over_link(link, one, way, round(one.kind.moved_ns * loads), now)
-                for one, way in ((source, "write"), (instance, "read"))
+                for one, way in ((source, "write"), (group, "read"))
             )
             return request.passed
         request.source = -1
-        of = [self.tier_of(instance, request.content(k)) for k in range(found, found + loads)]
+        of = [self.tier_of(group, request.content(k)) for k in range(found, found + loads)]
         ready = now
         for tier in range(len(self.tiers)):
-            memory = self.of_tier(tier, instance)
+            memory = self.of_tier(tier, group)
             for k, where in enumerate(of):
                 if where == tier:
                     memory.free.move_to_end(memory.found[request.content(found + k)])
             if tier in of:
-                came = self.transfer(tier, instance, "read", of.count(tier), now)
+                came = self.transfer(tier, group, "read", of.count(tier), now)
                 if came >= ready:
-                    what = instance.kind.tiers[tier]
+                    what = group.kind.tiers[tier]
                     request.link = what.link
-                    channel = what.link, instance.number, "read"
+                    channel = what.link, group.number, "read"
                     request.passed = self.channels[channel] + what.latency
                 ready = max(ready, came)
         return ready
 
-    def store(self, instance: Instance, content: int, now: int) -> None:
+    def store(self, group: Group, content: int, now: int) -> None:
         for tier in range(len(self.tiers)):
-            memory = self.of_tier(tier, instance)
+            memory = self.of_tier(tier, group)
             if content in memory.found:
                 memory.free.move_to_end(memory.found[content])
                 return
             block, content_before = memory.take()
             memory.register(block, content)
             memory.free[block] = None
-            self.transfer(tier, instance, "write", 1, now)
+            self.transfer(tier, group, "write", 1, now)
             if not content_before:
                 return
             content = content_before

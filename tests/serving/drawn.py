@@ -31,7 +31,7 @@ def drawn_times(random: np.random.Generator) -> StepTimes:
         axes, np.asarray(grid), bool(random.integers(2)),  # type: ignore[arg-type]
         np.asarray(grid)[:, :, 0, 0] * random.uniform(0.2, 1.0),
         np.cumsum(random.uniform(0, 30, (2, 5)) * random.integers(0, 2, (2, 1)), axis=1),
-    )  # fmt: skip
+    )._replace(experts=np.cumsum(random.uniform(0, 4, (2, 5)), axis=1))  # fmt: skip
 
 
 def drawn_requests(random: np.random.Generator, block: int) -> Requests:
@@ -62,11 +62,12 @@ def drawn_rules(random: np.random.Generator, requests: Requests, block: int) -> 
     longest = int((requests.prompt + requests.output).max()) + drafts
     instances = int(random.integers(1, 4))
     apart = instances > 1 and random.random() < 0.4
+    groups = int(random.integers(1, 4)) if random.random() < 0.5 else 1
     tiers = tuple(
         CacheTier(
             f"tier {k}",
             int(random.integers(1, 30)),
-            int(random.integers(1, instances + 1)),
+            int(random.integers(1, instances * groups + 1)),
             float(random.integers(0, 20)),
             float(random.integers(0, 9)),
             int(random.integers(50)),
@@ -84,6 +85,7 @@ def drawn_rules(random: np.random.Generator, requests: Requests, block: int) -> 
             int(random.integers(1, 4)),
             float(random.integers(0, 30)),
             tuple(tier._replace(link_ns=float(random.integers(0, 20))) for tier in tiers),
+            int(random.integers(1, 4)),
         )
     return EngineRules(
         int(random.integers(4, 80)), int(random.integers(1, 8)), block,
@@ -96,7 +98,7 @@ def drawn_rules(random: np.random.Generator, requests: Requests, block: int) -> 
         moved_link=int(random.integers(2)), prefill=reads, seed=int(random.integers(100)),
         launch=int(random.integers(0, 60)),
         wait_steps=int(random.integers(1, 9)) if random.random() < 0.3 else 0,
-        wait_tokens=int(random.integers(1, 80)),
+        wait_tokens=int(random.integers(1, 80)), groups=groups,
     )  # fmt: skip
 
 
@@ -114,7 +116,7 @@ def drawn_case(seed: int) -> tuple[Requests, EngineRules, list[StepTimes]]:
     reads = times
     if rules.prefill:
         again = drawn_times(random)
-        reads = times._replace(dense=again.dense, wires=again.wires)
+        reads = times._replace(dense=again.dense, wires=again.wires, experts=again.experts)
     return requests, rules, [reads, times]
 
 

@@ -75,6 +75,28 @@ def test_a_step_takes_what_estimates_studies_and_simulations_say(
         assert took / 1e9 == pytest.approx(studied, rel=0.03), phase
 
 
+@pytest.mark.parametrize("model", ["qwen3-30b-a3b", "deepseek-v3"])
+def test_a_step_of_groups_takes_what_estimates_say(model: str) -> None:
+    """Each of four groups reads a prompt, and generates, beside the others' equal ones."""
+    served = nadi.serve(
+        model, "gb200-nvl72", attention_dp=4, ep=4, concurrency=8, number=8, input=256, output=2,
+        budget=512, sequences=2, graphs=False, blocks=64, prefix_caching=False,
+    )  # fmt: skip
+    values = measures(served.runs[0])
+    for phase, took in (("prefill", values["ttft"].max()), ("decode", values["tpot"].max())):
+        plan = {"dp": 4, "ep": 4, "inference": phase, "micro_batch": 2, "global_batch": 8,
+                "sequence": 256, "sequence_parallel": False}  # fmt: skip
+        step = describe_step(model, "gb200-nvl72", plan)
+        estimated = estimate(step.model, step.machine, step.execution).seconds
+        assert took / 1e9 == pytest.approx(estimated, rel=0.03), phase
+    lone = nadi.serve(
+        model, "gb200-nvl72", attention_dp=4, ep=4, concurrency=1, number=1, input=256, output=2,
+        budget=512, sequences=2, graphs=False, blocks=64, prefix_caching=False,
+    )  # fmt: skip
+    # the other groups have nothing to do, and the experts a quarter of the tokens
+    assert 0.05 < measures(lone.runs[0])["ttft"][0] / values["ttft"].max() < 1.0
+
+
 def _studied(step: Any) -> float:
     """Give what ``nadi memory plan`` says of the plan alone, on devices with room for it."""
     roomy = msgspec.structs.replace(step.machine.mem1, GiB=1 << 20)
@@ -123,6 +145,7 @@ def test_more_never_lowers_the_mean_rate(blocks: int, instances: int, link: floa
     fast = tier._replace(link_ns=tier.link_ns / 4, memory_ns=tier.memory_ns / 4)
     assert mean(rules._replace(blocks=8 * blocks)) >= plain
     assert mean(rules._replace(instances=2 * instances)) >= plain
+    assert mean(rules._replace(groups=2)) >= plain
     assert mean(rules._replace(tiers=(fast,))) >= plain
     assert mean(rules, 2.0) >= plain
 

@@ -38,6 +38,7 @@ _MANY = 16  # prompts that fill any device
 # examples, matmul_ogs)
 _UNPACKED = 0.245
 _TILES = (8, 16, 32, 48, 64)  # rows of a tile of these
+_EXPERTS = "mlp.experts."
 _CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
 
 
@@ -48,6 +49,8 @@ class InferenceParts(NamedTuple):
     dense: Floats
     # of these: kernels that the device's memory bounds, and collectives: shape (2, tokens)
     bound: Floats
+    # of these: experts that several ranks share, and what of them the device's memory bounds
+    experts: Floats
     heads: Floats  # the last norm and the logits: by requests
     # the core of attention for a chunk of a prompt: shape (chunks, tokens before it)
     chunks: Floats
@@ -88,14 +91,19 @@ def inference_parts(
         hop = message_seconds(machine, costs.block.boundary[number], group)
         dense = dense + (plan.pp - 1) * hop
     dense = dense - core(plans)
-    whole, memory = _layer_seconds(model, system, machine, plans)
+    whole, memory, experts, expert_memory = _layer_seconds(model, system, machine, plans)
     first = costs.first.seconds[number]
     network = np.maximum(dense - whole - first, 0.0)
-    saved = _saved_seconds(model, system, machine, plans, weight_bits) if weight_bits else 0.0
+    saved, expert_saved = np.zeros((2, tokens.size))
+    if weight_bits:
+        saved, expert_saved = _saved_seconds(model, system, machine, plans, weight_bits)
     # what narrow weights take longer goes to computation
     bound = np.stack([np.maximum(memory - np.maximum(saved, 0.0), 0.0) + first, network])
+    expert_memory = np.maximum(expert_memory - np.maximum(expert_saved, 0.0), 0.0)
+    is_shared = plan.ep > 1
     return InferenceParts(
-        dense - saved, bound, costs.last.seconds[number],
+        dense - saved, bound, is_shared * np.stack([experts - expert_saved, expert_memory]),
+        costs.last.seconds[number],
         _of_chunks(core, model, plan, chunks),
         _of_chunks(core, model, plan, chunks, _MANY) / _MANY,
         core([
@@ -167,26 +175,31 @@ def _core_seconds(
 def _layer_seconds(
     model: LanguageModel, system: System, machine: MachineDescription,
     plans: Sequence[ParallelPlan],
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """Price kernels of all layers but the core of attention: all, and those that memory bounds.
+) -> Floats:  # fmt: skip
+    """Price kernels of all layers but the core of attention.
 
     Memory bounds a kernel whose bytes take longer than its operations, both at the device's peak.
+
+    - Returns: Of each plan, all and those that memory bounds, and the same of experts: shape
+      (4, plans).
     """
-    whole, memory = np.zeros((2, len(plans)))
+    found = np.zeros((4, len(plans)))
     peak = max(system.compute.peak_of(plans[0].dtype), 1.0)
     for kind in set(model.layer_kinds):
-        works = [
-            one.forward for plan in plans for one in layer_pieces(model, plan, kind)
+        pieces = [
+            one for plan in plans for one in layer_pieces(model, plan, kind)
             if one.forward and one.name not in _CORE
         ]  # fmt: skip
-        amounts = amounts_of_works(works)
+        amounts = amounts_of_works([one.forward for one in pieces])
         datatype = np.zeros(amounts.flops.size, dtype=np.int64)
         seconds = kernel_seconds(machine, amounts.operations, datatype)
         waits = amounts.bytes / (machine.mem1.GBps * 1e9) >= amounts.flops / peak
-        times = model.layer_kinds.count(kind)
-        whole += times * seconds.reshape(len(plans), -1).sum(axis=1)
-        memory += times * (seconds * waits).reshape(len(plans), -1).sum(axis=1)
-    return whole, memory
+        is_expert = np.array([one.name.startswith(_EXPERTS) for one in pieces])
+        which = np.stack([np.ones_like(waits), waits, is_expert, is_expert & waits])
+        found += model.layer_kinds.count(kind) * (
+            (seconds * which).reshape(4, len(plans), -1).sum(axis=2)
+        )
+    return found
 
 
 def _saved_seconds(
@@ -196,8 +209,10 @@ def _saved_seconds(
     """Price what products of all layers save if their weights are narrower, in each plan.
 
     Experts whose weights are unpacked while they compute save less, or take longer.
+
+    - Returns: Of each plan, what all save, and what experts do: shape (2, plans).
     """
-    saved = np.zeros(len(plans))
+    saved = np.zeros((2, len(plans)))
     peak = max(system.compute.peak_of(plans[0].dtype), 1.0)
     for kind in set(model.layer_kinds):
         pieces = [
@@ -206,19 +221,19 @@ def _saved_seconds(
         ]  # fmt: skip
         wide = amounts_of_works([one.forward for one in pieces])
         weights = wide.shape[:, 0] * wide.shape[:, 2] * wide.shape[:, 3]
-        less = weights * ITEMSIZE[plans[0].dtype] - weight_bytes(weights, bits)
+        narrower = weights * ITEMSIZE[plans[0].dtype] - weight_bytes(weights, bits)
         datatype = np.zeros(wide.flops.size, dtype=np.int64)
         before, after = (
             kernel_seconds(machine, one.operations, datatype)
-            for one in (wide, wide._replace(bytes=wide.bytes - less))
+            for one in (wide, wide._replace(bytes=wide.bytes - narrower))
         )
+        is_expert = np.array([one.expert_weight > 0 for one in pieces])
         if bits == 4:
-            is_expert = np.array([one.expert_weight > 0 for one in pieces])
             rows = np.maximum(wide.shape[:, 1], 1)
             flops = wide.flops * tile_rows(rows) / rows
             after = np.maximum(after, is_expert * flops / (_UNPACKED * peak))
-        per_layer = (before - after).reshape(len(plans), -1).sum(axis=1)
-        saved += model.layer_kinds.count(kind) * per_layer
+        less = (before - after) * np.stack([np.ones_like(is_expert), is_expert])
+        saved += model.layer_kinds.count(kind) * less.reshape(2, len(plans), -1).sum(axis=2)
     return saved
 
 

@@ -92,12 +92,12 @@ _WeightBits = Annotated[
     int, typer.Option("--weight-bits", metavar="N", show_default="as activations",
                       help="Of a weight of the layers: 4 or 8."),
 ]  # fmt: skip
-_Budget = Annotated[int, axis("--budget", "Tokens of a step at most.")]
-_Sequences = Annotated[int, axis("--sequences", "Requests of a step at most.")]
+_Budget = Annotated[int, axis("--budget", "Tokens of a step at most, of each group.")]
+_Sequences = Annotated[int, axis("--sequences", "Requests of a step at most, of each group.")]
 _Block = Annotated[int, axis("--block", "Tokens of a block of keys and values.")]
 _Blocks = Annotated[
     int, typer.Option("--blocks", metavar="N", show_default="what has room",
-                      help="Blocks of an instance."),
+                      help="Blocks of an instance, or of each group."),
 ]  # fmt: skip
 _Share = Annotated[
     float, typer.Option("--memory-share", metavar="X", help="Of a device's memory that is used.")
@@ -129,7 +129,7 @@ _WaitSteps = Annotated[
 ]  # fmt: skip
 _WaitShare = Annotated[
     float, typer.Option("--wait-share", metavar="X", show_default=False,
-                        help="Share of the budget from which they do not wait."),
+                        help="Share of the budget, of each group, from which they do not wait."),
 ]  # fmt: skip
 _Drafts = Annotated[int, axis("--drafts", "Tokens that a step guesses for each request.")]
 _Acceptance = Annotated[

@@ -22,7 +22,7 @@ class SETTING(Columns, of="settings"):
     block = column("tokens of a block")
     reserves = column("flag: a request is admitted if all that is known of it has room")
     reuses = column("flag: blocks of equal content are found again")
-    instances = column("how many there are")
+    instances = column("how many groups there are, of all instances")
     prefills = column("how many of them, from the first, only read prompts; 0: each does all")
     routing = column("who takes a request: 0 in turn, 1 who has the fewest, 2 by its session")
     host = column("of the host's part of a step", "ns")
@@ -78,7 +78,13 @@ class REQUEST(Columns, of="requests"):
 
 
 class INSTANCE(Columns, of="instances"):
-    """Of an instance of the engine."""
+    """Of an instance of the engine, or of a group of its ranks that has requests of its own.
+
+    Groups of an instance are neighbors that step together: what is of steps is the first one's.
+    """
+
+    lead = column("the first group of the same instance")
+    groups = column("how many the instance has")
 
     head = column("the first request that waits")
     tail = column("the last request that waits")
@@ -168,7 +174,7 @@ class CHANNEL(Columns, of="channels"):
 
 
 class BATCH(Columns, of="batch"):
-    """Of the step that is being made."""
+    """Of the step that is being made: of each group's part."""
 
     left = column("tokens that have room")
     decodes = column("requests that generate")
@@ -180,7 +186,7 @@ class BATCH(Columns, of="batch"):
 
 
 class Engines(NamedTuple):
-    """All instances; arrays of int64, but for the last eight (float64)."""
+    """All instances; arrays of int64, but for the last nine (float64)."""
 
     settings: np.ndarray
     requests: np.ndarray
@@ -200,15 +206,16 @@ class Engines(NamedTuple):
     places: np.ndarray  # a block, and 1 more, where its content is looked for
     tiers: np.ndarray
     channels: np.ndarray
-    batch: np.ndarray
-    chunks: np.ndarray  # (sequences, 2): tokens of each chunk, and before it
+    batch: np.ndarray  # (instances, columns)
+    chunks: np.ndarray  # (instances, sequences, 2): tokens of each chunk, and before it
+    spent: np.ndarray  # (instances, 2): ns of attention of prompts, and of what generates
     # (2, tiers + 1, 3): ns of a block on the link, and in the memory when read and when written; of
     # instances that only read prompts, and of others; the last row is between instances
     pace: np.ndarray
     wires: np.ndarray  # (2, links, tokens + 1): ns for which collectives of a step keep a link
     kept: np.ndarray  # (instances, depth, links): the same of steps under way, as a share
-    # (2, tokens + 1, 3): ns by tokens of a step, and of these what memory bounds, and collectives;
-    # of prompts alone, of others
+    # (2, tokens + 1, 5): ns by tokens of a step, of these what memory bounds, and collectives, and
+    # those of experts, and what of them memory bounds; of prompts alone, of others
     dense: np.ndarray
     heads: np.ndarray  # (2, sequences + 1): ns by requests that get a token
     axes: np.ndarray  # (4, points): chunk, tokens before it, decodes, tokens before each

@@ -41,7 +41,7 @@ class CacheTier(NamedTuple):
     blocks
         How many one of it holds.
     sharing
-        How many neighboring instances have one in common.
+        How many neighboring groups of all instances have one in common.
     link_ns, memory_ns
         Time of a block on an instance's link, and of reading it in the memory, which all its users
         share.
@@ -65,9 +65,9 @@ class CacheTier(NamedTuple):
     store_ns: float = -1.0
     link: int = 0
 
-    def memories(self, instances: int) -> int:
-        """Return how many of it so many instances have."""
-        return -(-instances // self.sharing)
+    def memories(self, groups: int) -> int:
+        """Return how many of it so many groups have."""
+        return -(-groups // self.sharing)
 
 
 class InstanceKind(NamedTuple):
@@ -76,19 +76,22 @@ class InstanceKind(NamedTuple):
     Attributes
     ----------
     blocks
-        Of an instance's memory.
+        Of the memory of an instance, or of each of its groups.
     stages
         Of a pipeline.
     moved_ns
         Time of a block on its link to other instances.
     tiers
         Behind the devices' memory, first to last; each holds what the one of others holds.
+    groups
+        Of its ranks, that each have requests of their own (data parallel attention).
     """
 
     blocks: int
     stages: int = 1
     moved_ns: float = 0.0
     tiers: tuple[CacheTier, ...] = ()
+    groups: int = 1
 
 
 class EngineRules(NamedTuple):
@@ -97,13 +100,13 @@ class EngineRules(NamedTuple):
     Attributes
     ----------
     budget
-        Tokens of a step at most: longer prompts are read in chunks.
+        Tokens of a step at most, of each group: longer prompts are read in chunks.
     sequences
-        Running requests at most.
+        Running requests at most, of each group.
     block
         Tokens of a block of keys and values.
     blocks
-        Of an instance's memory.
+        Of the memory of an instance, or of each of its groups.
     overlaps
         Whether the next step is prepared while one runs (async scheduling).
     reserves
@@ -120,7 +123,8 @@ class EngineRules(NamedTuple):
         ns of the host's part of a step, and what it takes longer to launch one that reads prompts.
     wait_steps, wait_tokens
         Steps for which prompts wait at most for more of them, while others generate; and tokens of
-        a step from which they do not.
+        a step from which they do not. Where an instance has groups, each of them needs so many,
+        and a prompt.
     drafts, acceptance
         Tokens that a step guesses for each request, and the chance that a guess is right.
     moved_ns, moved_link
@@ -131,6 +135,9 @@ class EngineRules(NamedTuple):
         What instances have that only read prompts; by default what others have.
     seed
         Of guesses.
+    groups
+        Of an instance's ranks, that each have requests of their own (data parallel attention), and
+        step together.
     """
 
     budget: int = 2048
@@ -155,12 +162,23 @@ class EngineRules(NamedTuple):
     launch: int = 0
     wait_steps: int = 0
     wait_tokens: int = 0
+    groups: int = 1
 
     @property
     def kinds(self) -> tuple[InstanceKind, InstanceKind]:
         """Instances that only read prompts, and others."""
-        others = InstanceKind(self.blocks, self.stages, self.moved_ns, self.tiers)
+        others = InstanceKind(self.blocks, self.stages, self.moved_ns, self.tiers, self.groups)
         return self.prefill or others, others
+
+    @property
+    def reading_groups(self) -> int:
+        """Groups of all instances that only read prompts."""
+        return self.prefills * self.kinds[0].groups
+
+    @property
+    def all_groups(self) -> int:
+        """Groups of all instances: those that only read prompts, and then the others."""
+        return self.reading_groups + (self.instances - self.prefills) * self.groups
 
 
 class TierTraffic(NamedTuple):
@@ -184,7 +202,8 @@ class ServedRequests(NamedTuple):
     hits, put_out
         Tokens of each that were found or loaded; how often it was put out.
     instances
-        Sums of each instance by name: int64, shape (instances,).
+        Sums of each group by name: int64, shape (groups of all instances,). What is of steps is
+        that of an instance's first group.
     bound
         ns of steps by why no more requests were in them: ``BOUND_BY``.
     tiers
@@ -238,7 +257,7 @@ def serve_on_engines(
 def _use(engines: Engines, row: int, rules: EngineRules) -> TierTraffic:
     """Add up what the memory of a tier moved; of links it is the same."""
     tier = engines.tiers[row]
-    many = rules.tiers[row].memories(rules.instances)
+    many = rules.tiers[row].memories(rules.all_groups)
     memory = engines.channels[tier[TIER.memory] : tier[TIER.memory] + many]
     moved = memory[:, CHANNEL.moved : CHANNEL.moved + 2].sum(axis=0).tolist()
     return TierTraffic(moved[0], moved[1], int(memory[:, CHANNEL.busy].sum()))
@@ -268,19 +287,13 @@ def _check_room(requests: Requests, rules: EngineRules) -> None:
 
 
 def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes]) -> Engines:
-    num, instances = requests.arrival.size, rules.instances
+    num, groups = requests.arrival.size, rules.all_groups
     longest = int((requests.prompt + requests.output).max()) + rules.drafts
-    tables = (instances, 2 * rules.sequences, -(-longest // rules.block) + 1)
+    tables = (groups, 2 * rules.sequences, -(-longest // rules.block) + 1)
     rows = np.zeros((num, len(REQUEST)), dtype=np.int64)
     _fill_requests(rows, requests, rules)
     free = np.flatnonzero(requests.follows < 0)
-    here = np.zeros((instances, len(INSTANCE)), dtype=np.int64)
-    here[:, INSTANCE.head] = here[:, INSTANCE.tail] = -1
-    here[:, INSTANCE.slots] = 2 * rules.sequences
-    here[:, INSTANCE.sleeps] = 1
-    stages = _by_instance(rules, [one.stages for one in rules.kinds])
-    here[:, INSTANCE.stages] = stages
-    here[:, INSTANCE.depth] = np.where(stages > 1, stages, 2 if rules.overlaps else 1)
+    here = _instances(rules)
     depth = int(here[:, INSTANCE.depth].max())
     links = 1 + max(rules.moved_link, *(tier.link for tier in rules.tiers), 0)
     caches, blocks, places, tiers, channels, pace = _memories(rules, links)
@@ -289,34 +302,54 @@ def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes])
         settings=_settings(rules, links), requests=rows, content=requests.content,
         arrivals=free[np.argsort(requests.arrival[free], kind="stable")],
         heap=np.zeros((num + 1, 2), dtype=np.int64), instances=here,
-        wake=np.full(instances, FAR, dtype=np.int64),
-        running=np.zeros((instances, rules.sequences), dtype=np.int64),
-        loading=np.zeros((instances, rules.sequences), dtype=np.int64),
-        slots=np.tile(np.arange(2 * rules.sequences)[::-1], (instances, 1)),
+        wake=np.full(groups, FAR, dtype=np.int64),
+        running=np.zeros((groups, rules.sequences), dtype=np.int64),
+        loading=np.zeros((groups, rules.sequences), dtype=np.int64),
+        slots=np.tile(np.arange(2 * rules.sequences)[::-1], (groups, 1)),
         tables=np.zeros(tables, dtype=np.int64),
-        flights=np.zeros((instances, depth, len(FLIGHT)), dtype=np.int64),
-        events=np.zeros((instances, depth, 2 * rules.sequences), dtype=np.int64),
+        flights=np.zeros((groups, depth, len(FLIGHT)), dtype=np.int64),
+        events=np.zeros((groups, depth, 2 * rules.sequences), dtype=np.int64),
         caches=caches, blocks=blocks, places=places, tiers=tiers, channels=channels,
-        batch=np.zeros(len(BATCH), dtype=np.int64),
-        chunks=np.zeros((rules.sequences, 2), dtype=np.int64), pace=pace,
+        batch=np.zeros((groups, len(BATCH)), dtype=np.int64),
+        chunks=np.zeros((groups, rules.sequences, 2), dtype=np.int64),
+        spent=np.zeros((groups, 2)), pace=pace,
         wires=np.stack([one.by_links(rules.budget, links) for one in times]),
-        kept=np.zeros((instances, depth, links)),
+        kept=np.zeros((groups, depth, links)),
         dense=np.stack([one.by_tokens(rules.budget) for one in times]),
         heads=np.stack([one.by_rows(max(rules.sequences, rules.budget)) for one in times]),
         axes=axes, attention=grid, crowded=crowded,
     )  # fmt: skip
 
 
-def _by_instance(rules: EngineRules, of_kinds: Sequence[int]) -> Ints:
-    """Give what instances have of which it is known for both kinds."""
-    return np.where(np.arange(rules.instances) < rules.prefills, *of_kinds).astype(np.int64)
+def _instances(rules: EngineRules) -> Ints:
+    """Lay out the groups of all instances, neighbors those of one."""
+    here = np.zeros((rules.all_groups, len(INSTANCE)), dtype=np.int64)
+    here[:, INSTANCE.head] = here[:, INSTANCE.tail] = -1
+    here[:, INSTANCE.slots] = 2 * rules.sequences
+    here[:, INSTANCE.sleeps] = 1
+    number = np.arange(rules.all_groups)
+    groups = _by_group(rules, [one.groups for one in rules.kinds])
+    place = np.where(number < rules.reading_groups, number, number - rules.reading_groups)
+    here[:, INSTANCE.groups], here[:, INSTANCE.lead] = groups, number - place % groups
+    stages = _by_group(rules, [one.stages for one in rules.kinds])
+    here[:, INSTANCE.stages] = stages
+    here[:, INSTANCE.depth] = np.where(stages > 1, stages, 2 if rules.overlaps else 1)
+    return here
+
+
+def _by_group(rules: EngineRules, of_kinds: Sequence[int]) -> Ints:
+    """Give what groups have of which it is known for both kinds of instances."""
+    which = np.arange(rules.all_groups) < rules.reading_groups
+    return np.where(which, *of_kinds).astype(np.int64)
 
 
 def _settings(rules: EngineRules, links: int) -> Ints:
     settings = np.zeros(len(SETTING), dtype=np.int64)
-    for name in ("budget", "sequences", "block", "instances", "prefills", "host", "launch",
-                 "wait_steps", "wait_tokens", "drafts", "seed", "reserves", "reuses"):  # fmt: skip
+    for name in ("budget", "sequences", "block", "host", "launch", "wait_steps", "wait_tokens",
+                 "drafts", "seed", "reserves", "reuses"):  # fmt: skip
         settings[getattr(SETTING, name)] = getattr(rules, name)
+    settings[SETTING.instances] = rules.all_groups
+    settings[SETTING.prefills] = rules.reading_groups
     settings[SETTING.links] = links
     settings[SETTING.routing] = ROUTING.index(rules.routing)
     settings[SETTING.hidden] = rules.overlaps
@@ -342,10 +375,10 @@ def _fill_requests(rows: Ints, requests: Requests, rules: EngineRules) -> None:
 
 def _memories(rules: EngineRules, links: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Floats]:
     """Lay out the blocks of instances and tiers, and the channels between them: links first."""
-    sizes = _by_instance(rules, [one.blocks for one in rules.kinds]).tolist()
-    tiers, num_channels = [], links * rules.instances
+    sizes = _by_group(rules, [one.blocks for one in rules.kinds]).tolist()
+    tiers, num_channels = [], links * rules.all_groups
     for tier in rules.tiers:
-        many = tier.memories(rules.instances)
+        many = tier.memories(rules.all_groups)
         tiers.append((len(sizes), tier.sharing, tier.link, num_channels, tier.latency,
                       int(tier.duplex)))  # fmt: skip
         sizes += [max(1, tier.blocks)] * many

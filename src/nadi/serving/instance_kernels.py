@@ -35,6 +35,12 @@ def role_of(engines: Engines, i: int) -> int:
 
 
 @inner
+def lead_of(engines: Engines, i: int) -> int:
+    """Return the first of the groups that step with a group."""
+    return int(engines.instances[i, INSTANCE.lead])
+
+
+@inner
 def _channel_of(engines: Engines, link: int, i: int) -> int:
     """Return the channel of an instance's link."""
     return int(link * engines.settings[SETTING.instances] + i)
@@ -49,21 +55,23 @@ def _over_link(engines: Engines, tier: int, i: int, way: int, blocks: int, now: 
     begin = max(row[CHANNEL.free + way], now)
     row[CHANNEL.moved + way] += blocks
     row[CHANNEL.busy] += took
-    row[CHANNEL.free + way] = _beside_steps(
-        engines, i, link, begin, took, row[CHANNEL.free + 1 - way]
-    )
+    lead, others = lead_of(engines, i), 0
+    for k in range(lead, lead + engines.instances[lead, INSTANCE.groups]):
+        channel = engines.channels[_channel_of(engines, link, k)]
+        others = max(others, max(channel[CHANNEL.free], channel[CHANNEL.free + 1]))
+    row[CHANNEL.free + way] = _beside_steps(engines, lead, link, begin, took, others)
     return int(row[CHANNEL.free + way])
 
 
 @called
-def _beside_steps(
-    engines: Engines, i: int, link: int, begin: int, took: int, other_way: int
-) -> int:
+def _beside_steps(engines: Engines, i: int, link: int, begin: int, took: int, others: int) -> int:
     """Have blocks share a link with collectives of steps under way; return when they have passed.
 
     Collectives go in small parts over all of a step. While both are there, each has half of the
     link, so that both take longer by what collectives keep of it. A step that blocks of the other
-    way slow until ``other_way`` is not slowed twice, as collectives go both ways.
+    way, or of other groups, slow until ``others`` is not slowed twice.
+
+    - ``i``: The first group of the instance.
     """
     here, depth = engines.instances[i], engines.flights.shape[1]
     first_end = engines.flights[i, here[INSTANCE.oldest], FLIGHT.end]
@@ -76,7 +84,7 @@ def _beside_steps(
         alone = min(left, max(0, row[FLIGHT.start] - at))
         at, left = at + alone, left - alone
         both = min(left, max(0, row[FLIGHT.end] - at))
-        slowed = int(np.rint(share * max(0, at + both - max(at, other_way))))
+        slowed = int(np.rint(share * max(0, at + both - max(at, others))))
         at, left = at + both + int(np.rint(share * both)), left - both
         row[FLIGHT.end] += slowed
         longer += slowed
@@ -92,34 +100,22 @@ def _beside_steps(
     return int(at + left)
 
 
-@called
-def slowed_by_blocks(engines: Engines, i: int, place: int, start: int, took: int) -> int:
-    """Have a step that begins share links with blocks under way; return how much longer it takes.
+@inner
+def _most_tokens(engines: Engines, lead: int) -> int:
+    """Return the tokens of the group that has most in the step."""
+    most = 0
+    for i in range(lead, lead + engines.instances[lead, INSTANCE.groups]):
+        most = max(most, engines.settings[SETTING.budget] - engines.batch[i, BATCH.left])
+    return int(most)
 
-    - ``place``: Of the step among those under way; those before it are there already.
-    """
-    settings, here, longer = engines.settings, engines.instances[i], 0
-    tokens = settings[SETTING.budget] - engines.batch[BATCH.left]
-    behind = start
-    if here[INSTANCE.flights] > 0:
-        newest = (place + engines.flights.shape[1] - 1) % engines.flights.shape[1]
-        behind = max(start, engines.flights[i, newest, FLIGHT.end])
-    for link in range(settings[SETTING.links]):
-        share = min(1.0, engines.wires[role_of(engines, i), link, tokens] / took)
-        engines.kept[i, place, link] = share
-        row, most = engines.channels[_channel_of(engines, link, i)], 0
-        for way in range(2):
-            free = row[CHANNEL.free + way]
-            most = max(most, int(np.rint(share * min(max(0, free - start), took))))
-            row[CHANNEL.free + way] += int(np.rint(share * min(max(0, free - behind), took)))
-        if most:
-            longer += most
-            _delay_loads(engines, i, i, link, share, behind, took)
-            if link == engines.tiers[settings[SETTING.tiers], TIER.link]:
-                for j in range(settings[SETTING.prefills], settings[SETTING.instances]):
-                    if j != i and role_of(engines, i) == 0:
-                        _delay_loads(engines, i, j, link, share, behind, took)
-    return int(longer)
+
+@inner
+def _mean_tokens(engines: Engines, lead: int) -> int:
+    """Return the tokens of a group in the mean, rounded up: experts have those of all groups."""
+    groups, left = engines.instances[lead, INSTANCE.groups], 0
+    for i in range(lead, lead + groups):
+        left += engines.batch[i, BATCH.left]
+    return int(engines.settings[SETTING.budget] - left // groups)
 
 
 @called
@@ -133,6 +129,48 @@ def _delay_loads(
             rest = min(max(0, row[REQUEST.passed] - begin), took)
             row[REQUEST.passed] += int(np.rint(share * rest))
             row[REQUEST.ready] = max(row[REQUEST.ready], row[REQUEST.passed])
+
+
+@called
+def _slowed_by_blocks(
+    engines: Engines, i: int, link: int, share: float, start: int, behind: int, took: int
+) -> int:
+    """Have a step keep a group's link; return for how long blocks share it."""
+    settings = engines.settings
+    row, most = engines.channels[_channel_of(engines, link, i)], 0
+    for way in range(2):
+        free = row[CHANNEL.free + way]
+        most = max(most, int(np.rint(share * min(max(0, free - start), took))))
+        row[CHANNEL.free + way] += int(np.rint(share * min(max(0, free - behind), took)))
+    if most:
+        _delay_loads(engines, i, i, link, share, behind, took)
+        if link == engines.tiers[settings[SETTING.tiers], TIER.link]:
+            for j in range(settings[SETTING.prefills], settings[SETTING.instances]):
+                if j != i and role_of(engines, i) == 0:
+                    _delay_loads(engines, i, j, link, share, behind, took)
+    return int(most)
+
+
+@called
+def slowed_by_blocks(engines: Engines, lead: int, place: int, start: int, took: int) -> int:
+    """Have a step that begins share links with blocks under way; return how much longer it takes.
+
+    - ``place``: Of the step among those under way; those before it are there already.
+    """
+    here, longer = engines.instances[lead], 0
+    tokens = _most_tokens(engines, lead)
+    behind, end = start, lead + here[INSTANCE.groups]
+    if here[INSTANCE.flights] > 0:
+        newest = (place + engines.flights.shape[1] - 1) % engines.flights.shape[1]
+        behind = max(start, engines.flights[lead, newest, FLIGHT.end])
+    for link in range(engines.settings[SETTING.links]):
+        share = min(1.0, engines.wires[role_of(engines, lead), link, tokens] / took)
+        engines.kept[lead, place, link] = share
+        most = 0
+        for i in range(lead, end):
+            most = max(most, _slowed_by_blocks(engines, i, link, share, start, behind, took))
+        longer += most
+    return int(longer)
 
 
 @called
@@ -290,45 +328,75 @@ def _crowded(engines: Engines, role: int, chunk: float, before: float) -> float:
 
 
 @called
-def step_ns(engines: Engines, instance: int, role: int) -> int:
-    """Give the time of the step that was made, and count what it goes to.
+def _attend(engines: Engines, i: int, role: int) -> None:
+    """Write the time of attention of a group's part of the step.
 
     One kernel has all chunks: it takes as long as the longest of them, and as all of them share
     the device. The last one goes along with what generates.
     """
-    batch, row = engines.batch, engines.instances[instance]
-    budget = engines.settings[SETTING.budget]
+    batch = engines.batch[i]
     decodes, num_chunks = batch[BATCH.decodes], batch[BATCH.chunks]
     context = batch[BATCH.context] / decodes if decodes else 0.0
-    tokens = budget - batch[BATCH.left]
-    dense = engines.dense[role, tokens, 0]
-    heads = engines.heads[role, batch[BATCH.rows]]
     longest, shared = 0.0, 0.0
     for k in range(num_chunks):
-        chunk, before = float(engines.chunks[k, 0]), float(engines.chunks[k, 1])
+        chunk, before = float(engines.chunks[i, k, 0]), float(engines.chunks[i, k, 1])
         longest = max(longest, _attention(engines, role, chunk, before, 0.0, 0.0))
         shared += _crowded(engines, role, chunk, before)
-    alone = max(longest, shared)
-    beside = 0.0
+    engines.spent[i, 0], engines.spent[i, 1] = max(longest, shared), 0.0
     if decodes:
         if num_chunks:
             last = num_chunks - 1
-            chunk, before = float(engines.chunks[last, 0]), float(engines.chunks[last, 1])
+            chunk, before = float(engines.chunks[i, last, 0]), float(engines.chunks[i, last, 1])
             beside = _attention(engines, role, chunk, before, float(decodes), context)
             beside -= _attention(engines, role, chunk, before, 0.0, 0.0)
         else:
             beside = _attention(engines, role, 0.0, 0.0, float(decodes), context)
-    on_device = dense + heads + alone + beside
+        engines.spent[i, 1] = beside
+
+
+@inner
+def _alone_ns(engines: Engines, i: int, role: int) -> float:
+    """Return the time of a group's part of the step, without the experts that all share."""
+    tokens = engines.settings[SETTING.budget] - engines.batch[i, BATCH.left]
+    dense = engines.dense[role, tokens]
+    heads = engines.heads[role, engines.batch[i, BATCH.rows]]
+    return float(dense[0] - dense[3] + heads + engines.spent[i, 0] + engines.spent[i, 1])
+
+
+@called
+def slowest_of(engines: Engines, lead: int) -> int:
+    """Return the group whose part of the step takes longest."""
+    role, found = role_of(engines, lead), lead
+    for i in range(lead + 1, lead + engines.instances[lead, INSTANCE.groups]):
+        if _alone_ns(engines, i, role) > _alone_ns(engines, found, role):
+            found = i
+    return found
+
+
+@called
+def step_ns(engines: Engines, lead: int, role: int) -> int:
+    """Give the time of the step that was made, and count what it goes to.
+
+    It is that of the slowest group, and of experts, which have the tokens of all groups.
+    """
+    row, has_chunks = engines.instances[lead], False
+    for i in range(lead, lead + row[INSTANCE.groups]):
+        _attend(engines, i, role)
+        has_chunks |= engines.batch[i, BATCH.chunks] > 0
+    slowest = slowest_of(engines, lead)
+    tokens = engines.settings[SETTING.budget] - engines.batch[slowest, BATCH.left]
+    dense, experts = engines.dense[role, tokens], engines.dense[role, _mean_tokens(engines, lead)]
+    on_device = _alone_ns(engines, slowest, role) + experts[3]
     host = float(engines.settings[SETTING.host])
-    if num_chunks:
+    if has_chunks:
         host += engines.settings[SETTING.launch]
     waits = max(0.0, host - on_device) if engines.settings[SETTING.hidden] else host
-    row[INSTANCE.dense] += np.int64(dense)
-    row[INSTANCE.memory] += np.int64(engines.dense[role, tokens, 1])
-    row[INSTANCE.network] += np.int64(engines.dense[role, tokens, 2])
-    row[INSTANCE.heads] += np.int64(heads)
-    row[INSTANCE.prefill] += np.int64(alone)
-    row[INSTANCE.decode] += np.int64(beside)
+    row[INSTANCE.dense] += np.int64(dense[0] - dense[3] + experts[3])
+    row[INSTANCE.memory] += np.int64(dense[1] - dense[4] + experts[4])
+    row[INSTANCE.network] += np.int64(dense[2])
+    row[INSTANCE.heads] += np.int64(engines.heads[role, engines.batch[slowest, BATCH.rows]])
+    row[INSTANCE.prefill] += np.int64(engines.spent[slowest, 0])
+    row[INSTANCE.decode] += np.int64(engines.spent[slowest, 1])
     row[INSTANCE.host] += np.int64(waits)
     return int(max(1.0, np.rint(on_device + waits)))
 
@@ -395,22 +463,35 @@ def next_arrival(engines: Engines) -> int:
 
 
 @called
+def _least_loaded(engines: Engines, first: int, end: int, step: int) -> int:
+    """Return the first of so many neighbors whose requests are the fewest, in all of them."""
+    best, least = first, FAR
+    for i in range(first, end, step):
+        load = 0
+        for k in range(i, i + step):
+            load += engines.instances[k, INSTANCE.load]
+        if load < least:
+            best, least = i, load
+    return best
+
+
+@called
 def _chosen(engines: Engines, request: int, first: int, end: int) -> int:
-    """Return which of the instances ``first:end`` takes a request."""
+    """Return which of the instances ``first:end`` takes a request, and which of its groups."""
     settings, routing = engines.settings, engines.settings[SETTING.routing]
+    groups = engines.instances[first, INSTANCE.groups]
+    if routing == 1:
+        lead = _least_loaded(engines, first, end, groups)
+        return _least_loaded(engines, lead, lead + groups, 1)
     if routing == 2:
         # the last bit is always set: with it, an even number of instances would leave half idle
-        drawn = mixed(engines.requests[request, REQUEST.stream], 0) >> 1
-        return first + drawn % (end - first)
-    if routing == 1:
-        best = first
-        for i in range(first + 1, end):
-            if engines.instances[i, INSTANCE.load] < engines.instances[best, INSTANCE.load]:
-                best = i
-        return best
-    turn = SETTING.turn if first == 0 else SETTING.turn_decode
-    settings[turn] += 1
-    return int(first + (settings[turn] - 1) % (end - first))
+        turn = mixed(engines.requests[request, REQUEST.stream], 0) >> 1
+    else:
+        column = SETTING.turn if first == 0 else SETTING.turn_decode
+        turn = settings[column]
+        settings[column] += 1
+    many = (end - first) // groups
+    return int(first + turn % many * groups + turn // many % groups)
 
 
 @called
@@ -429,14 +510,14 @@ def arrive(engines: Engines) -> None:
     if prefills:
         first, end = (prefills, num_instances) if row[REQUEST.moved] else (0, prefills)
     i = _chosen(engines, request, first, end)
-    here = engines.instances[i]
+    here, lead = engines.instances[i], lead_of(engines, i)
     here[INSTANCE.in_system] += here[INSTANCE.load] * (time - here[INSTANCE.seen])
     here[INSTANCE.seen] = time
     here[INSTANCE.load] += 1
-    if here[INSTANCE.sleeps]:
-        engines.wake[i] = min(engines.wake[i], time)
+    if engines.instances[lead, INSTANCE.sleeps]:
+        engines.wake[lead] = min(engines.wake[lead], time)
     if not row[REQUEST.moved]:
-        row[REQUEST.queued] = max(time, engines.wake[i])
+        row[REQUEST.queued] = max(time, engines.wake[lead])
     row[REQUEST.instance] = i
     row[REQUEST.state] = 0
     row[REQUEST.next] = -1

@@ -33,7 +33,8 @@ class InstanceBasis(NamedTuple):
     times
         Of steps.
     blocks
-        Of keys and values of an instance, without the one that vLLM never uses.
+        Of keys and values of an instance, or of each of its groups of ranks, without the one that
+        vLLM never uses.
     block_bytes
         Bytes of a block on all ranks that have a part of it.
     weights
@@ -127,6 +128,7 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
                     link=links.index(_link_of(tier, system))
                 ) for tier in tiers
             ),
+            kind.attention_dp,
         ) for kind, basis in ((reads, reading), (setup, instance))
     )  # fmt: skip
     price = system.price_per_hour * setup.devices + _price_of_tiers(tiers, setup.devices)
@@ -203,7 +205,7 @@ def _room(system: System, setup: ServerSetup, weights: int, token: int) -> int:
             f"weights of {need} on a device leave no room in the {has} that are used of it",
             "spread them over more devices",
         )  # fmt: skip
-    return room * setup.attention_dp
+    return room
 
 
 def priced_times(
@@ -219,12 +221,9 @@ def priced_times(
     chunks = _points(setup.budget, 2.0)
     before = np.append(0, _points(max(longest, 2), 2.0, first=128))
     decodes = _points(setup.sequences, 2.0), np.append(1, _points(max(longest, 2), 2.0, first=64))
-    # each group of ranks with requests of its own has its part of them
-    share = setup.attention_dp
     parts = inference_parts(
-        model, system, plan, -(-tokens // share), (-(-chunks // share), before),
-        (-(-decodes[0] // share), decodes[1]), setup.kv_dtype, setup.weight_bits,
-    )  # fmt: skip
+        model, system, plan, tokens, (chunks, before), decodes, setup.kv_dtype, setup.weight_bits
+    )
     grid = np.zeros((chunks.size + 1, before.size, decodes[0].size + 1, decodes[1].size + 1))
     grid[1:] += parts.chunks[:, :, None, None] * 1e9
     grid[:, :, 1:, 1:] += parts.decodes * 1e9
@@ -239,7 +238,7 @@ def priced_times(
     return StepTimes(
         tokens.astype(float), parts.dense * 1e9, tokens.astype(float), parts.heads * 1e9,
         axes, grid, setup.graphs, crowded,  # type: ignore[arg-type]
-        _wires(model, system, plan, -(-tokens // share), links), parts.bound * 1e9,
+        _wires(model, system, plan, tokens, links), parts.bound * 1e9, parts.experts * 1e9,
     )  # fmt: skip
 
 
@@ -271,10 +270,10 @@ def _points(most: int, factor: float, first: int = 1) -> Ints:
 def _cache_tier(
     tier: MemoryTier, system: System, setup: ServerSetup, block_bytes: int
 ) -> CacheTier:
-    """Give a tier as the ranks of instances use it."""
-    ranks, instances = setup.ranks, setup.instances
-    # an instance's ranks move their parts of a block at once; the memory moves all of them
-    sharing = min(instances, max(1, tier.shared_by // ranks if tier.shared_by else instances))
+    """Give a tier as the ranks of a group use it."""
+    ranks, groups = setup.holders, setup.all_groups
+    # a group's ranks move their parts of a block at once; the memory moves all of them
+    sharing = min(groups, max(1, tier.shared_by // ranks if tier.shared_by else groups))
     parts = max(1, ranks // tier.shared_by) if tier.shared_by else 1
     alone, store = tier.read_bandwidth * parts, tier.write_bandwidth * parts
     return CacheTier(

@@ -175,9 +175,11 @@ def times_as_recorded(times: StepTimes, steps: tuple[RecordedStep, ...]) -> Step
 
     chunks, _, decodes, _ = times.axes
     together = chunks[:, None, None, None] + decodes[None, None, :, None]
+    by_tokens = longer(times.tokens)
     return times._replace(
-        dense=times.dense * longer(times.tokens), heads=times.heads * longer(times.rows),
+        dense=times.dense * by_tokens, heads=times.heads * longer(times.rows),
         attention=times.attention * longer(together),
-        bound=None if times.bound is None else times.bound * longer(times.tokens),
+        bound=None if times.bound is None else times.bound * by_tokens,
+        experts=None if times.experts is None else times.experts * by_tokens,
         crowded=None if times.crowded is None else times.crowded * longer(chunks)[:, None],
     )  # fmt: skip

@@ -126,16 +126,23 @@ def _bound(found: Serving) -> Iterator[dict[str, Any]]:
 
 def _memories(found: Serving) -> Iterator[dict[str, Any]]:
     basis, setup = found.basis, found.setup
-    reads, whole = setup.prefill_replicas, slice(None)
-    of_devices = [("device", basis.instance, whole)]
+    reads, whole = setup.reading_groups, slice(None)
+    of_devices = [("device", basis.instance, whole, setup.attention_dp)]
     if basis.reading is not basis.instance:
-        of_devices = [("device, decode", basis.instance, slice(reads, None)),
-                      ("device, prefill", basis.reading, slice(reads))]  # fmt: skip
-    for name, kind, those in of_devices:
-        most = max(int(run.instances["most_blocks"][those].max()) for run in found.runs)
+        groups = setup.of_prefill.attention_dp
+        of_devices = [
+            ("device, decode", basis.instance, slice(reads, None), setup.attention_dp),
+            ("device, prefill", basis.reading, slice(reads), groups),
+        ]
+    for name, kind, those, groups in of_devices:
+        most = max(
+            int(run.instances["most_blocks"][those].reshape(-1, groups).sum(axis=1).max())
+            for run in found.runs
+        )
+        blocks = kind.blocks * groups
         yield {
-            "name": name, "bytes": kind.blocks * kind.block_bytes,
-            "tokens": kind.blocks * setup.block, "most_tokens": most * setup.block,
+            "name": name, "bytes": blocks * kind.block_bytes,
+            "tokens": blocks * setup.block, "most_tokens": most * setup.block,
             "hit_tokens": sum(
                 int(run.instances["hit_tokens"][those].sum()) for run in found.runs
             ),
@@ -145,7 +152,7 @@ def _memories(found: Serving) -> Iterator[dict[str, Any]]:
     for row, tier in enumerate(basis.tiers):
         moved = [run.tiers[row] for run in found.runs]
         took = sum(_seconds(run) for run in found.runs) * 1e9
-        channels = tier.memories(setup.instances)
+        channels = tier.memories(setup.all_groups)
         yield {
             "name": tier.name, "bytes": tier.blocks * block_bytes,
             "tokens": tier.blocks * setup.block, "most_tokens": None,

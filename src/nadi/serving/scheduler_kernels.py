@@ -5,6 +5,9 @@ admission, the tokens that are known of it and not computed, as far as its budge
 requests that wait are admitted in order, until one has no room. A running request that finds no
 block puts out the last one, whose tokens are computed again later. The next step is made when the
 one before it begins, so that what ends in a step is free for the next step but one.
+
+Groups of an instance (data parallel attention) have requests, blocks and a budget of their own, and
+step together, as they share the experts: a group without tokens waits for the others.
 """
 
 import numpy as np
@@ -24,12 +27,14 @@ from nadi.serving.engine_columns import (
 )
 from nadi.serving.instance_kernels import (
     arrive,
+    lead_of,
     load_blocks,
     next_arrival,
     release_followers,
     role_of,
     send_on,
     slowed_by_blocks,
+    slowest_of,
     step_ns,
     store_block,
     tier_hits,
@@ -48,10 +53,10 @@ def _wanted(engines: Engines, i: int, request: int) -> int:
 @inner
 def _add_event(engines: Engines, i: int, event: int) -> None:
     """Note what a request does at the end of the step that is being made."""
-    row = engines.instances[i]
+    row = engines.instances[lead_of(engines, i)]
     place = (row[INSTANCE.oldest] + row[INSTANCE.flights]) % engines.flights.shape[1]
-    engines.events[i, place, engines.batch[BATCH.events]] = event
-    engines.batch[BATCH.events] += 1
+    engines.events[i, place, engines.batch[i, BATCH.events]] = event
+    engines.batch[i, BATCH.events] += 1
 
 
 @inner
@@ -75,17 +80,17 @@ def _guessed(engines: Engines, request: int, drafts: int) -> int:
 @called
 def _compute(engines: Engines, i: int, request: int, tokens: int, now: int) -> None:
     """Put a request's tokens into the step that is being made."""
-    row, batch = engines.requests[request], engines.batch
+    row, batch = engines.requests[request], engines.batch[i]
     batch[BATCH.left] -= tokens
     engines.instances[i, INSTANCE.tokens] += tokens
-    row[REQUEST.flight] = engines.instances[i, INSTANCE.launched] + 1
+    row[REQUEST.flight] = engines.instances[lead_of(engines, i), INSTANCE.launched] + 1
     generates = row[REQUEST.known] - row[REQUEST.computed] == 1 and row[REQUEST.generated] > 0
     if generates:
         batch[BATCH.decodes] += 1
         batch[BATCH.context] += row[REQUEST.computed]
     else:
-        engines.chunks[batch[BATCH.chunks], 0] = tokens
-        engines.chunks[batch[BATCH.chunks], 1] = row[REQUEST.computed]
+        engines.chunks[i, batch[BATCH.chunks], 0] = tokens
+        engines.chunks[i, batch[BATCH.chunks], 1] = row[REQUEST.computed]
         batch[BATCH.chunks] += 1
     before = row[REQUEST.computed]
     gained = 0
@@ -160,12 +165,13 @@ def _put_out_last(engines: Engines, i: int) -> int:
 @called
 def _continue_running(engines: Engines, i: int, now: int) -> bool:
     """Put running requests into the step; tell whether one was put out."""
-    settings, here, batch = engines.settings, engines.instances[i], engines.batch
+    settings, here, batch = engines.settings, engines.instances[i], engines.batch[i]
     block, put_out, k = settings[SETTING.block], False, 0
+    lead = engines.instances[lead_of(engines, i)]
     while k < here[INSTANCE.running] and batch[BATCH.left] > 0:
         request = engines.running[i, k]
         row = engines.requests[request]
-        is_under_way = here[INSTANCE.stages] > 1 and row[REQUEST.flight] > here[INSTANCE.landed]
+        is_under_way = lead[INSTANCE.stages] > 1 and row[REQUEST.flight] > lead[INSTANCE.landed]
         if row[REQUEST.generated] == _wanted(engines, i, request) or is_under_way:
             k += 1
             continue
@@ -228,7 +234,7 @@ def _admit(engines: Engines, i: int, request: int, now: int) -> bool:
         loads = (known - 1 + block - 1) // block - found
     elif settings[SETTING.tiers]:
         loads = tier_hits(engines, i, request, found)
-    tokens = min(known - found * block, engines.batch[BATCH.left])
+    tokens = min(known - found * block, engines.batch[i, BATCH.left])
     whole = (known + block - 1) // block
     least = whole
     if not settings[SETTING.reserves] and not loads:
@@ -250,17 +256,19 @@ def _admit(engines: Engines, i: int, request: int, now: int) -> bool:
         return True
     need = (row[REQUEST.computed] + tokens + block - 1) // block - found
     _extend(engines, i, request, need)
-    _run(engines, i, request)
+    _run(engines, i, request, now)
     _compute(engines, i, request, tokens, now)
     return True
 
 
 @inner
-def _run(engines: Engines, i: int, request: int) -> None:
-    here = engines.instances[i]
+def _run(engines: Engines, i: int, request: int, now: int) -> None:
+    here, row = engines.instances[i], engines.requests[request]
+    if engines.settings[SETTING.prefills] > 0 and row[REQUEST.generated] == 1:
+        row[REQUEST.first] = now  # who generates sends all tokens to the client, the first one, too
     engines.running[i, here[INSTANCE.running]] = request
     here[INSTANCE.running] += 1
-    engines.requests[request, REQUEST.state] = _RUNNING
+    row[REQUEST.state] = _RUNNING
 
 
 @called
@@ -291,7 +299,7 @@ def _begin_load(engines: Engines, i: int, request: int, found: int, loads: int, 
 @called
 def _admit_loaded(engines: Engines, i: int, now: int) -> None:
     """Put requests into the step whose keys and values have come."""
-    settings, here, batch = engines.settings, engines.instances[i], engines.batch
+    settings, here, batch = engines.settings, engines.instances[i], engines.batch[i]
     kept = 0
     for k in range(here[INSTANCE.loading]):
         request = engines.loading[i, k]
@@ -301,7 +309,7 @@ def _admit_loaded(engines: Engines, i: int, now: int) -> None:
             engines.loading[i, kept] = request
             kept += 1
             continue
-        _run(engines, i, request)
+        _run(engines, i, request, now)
         tokens = min(row[REQUEST.known] - row[REQUEST.computed], batch[BATCH.left])
         _compute(engines, i, request, tokens, now)
     here[INSTANCE.loading] = kept
@@ -310,7 +318,7 @@ def _admit_loaded(engines: Engines, i: int, now: int) -> None:
 @called
 def _admit_waiting(engines: Engines, i: int, now: int) -> int:
     """Admit requests in order until one has no room; return why no more were."""
-    settings, here, batch = engines.settings, engines.instances[i], engines.batch
+    settings, here, batch = engines.settings, engines.instances[i], engines.batch[i]
     while here[INSTANCE.waiting] > 0:
         if batch[BATCH.left] <= 0:
             return _BUDGET
@@ -328,34 +336,47 @@ def _admit_waiting(engines: Engines, i: int, now: int) -> int:
 
 
 @called
-def _waits_for_more(engines: Engines, i: int) -> bool:
-    """Tell whether prompts wait until a step with more of them is worth it; count such steps."""
-    settings, here, batch = engines.settings, engines.instances[i], engines.batch
-    if here[INSTANCE.waiting] == 0:
-        return False
-    # without requests that generate, no step would be made
-    if batch[BATCH.decodes] == 0 or here[INSTANCE.running] >= settings[SETTING.sequences]:
-        return False
-    tokens, request = settings[SETTING.budget] - batch[BATCH.left], here[INSTANCE.head]
+def _lacks_prompts(engines: Engines, i: int) -> bool:
+    """Tell whether a group's next step lacks tokens until a step with prompts is worth it."""
+    settings, here = engines.settings, engines.instances[i]
+    if here[INSTANCE.waiting] == 0 or here[INSTANCE.running] >= settings[SETTING.sequences]:
+        return True
+    tokens = settings[SETTING.budget] - engines.batch[i, BATCH.left]
+    request = here[INSTANCE.head]
     while request >= 0 and tokens < settings[SETTING.wait_tokens]:
         tokens += engines.requests[request, REQUEST.known]
         request = engines.requests[request, REQUEST.next]
-    here[INSTANCE.waited] += 1
-    if (
-        tokens < settings[SETTING.wait_tokens]
-        and here[INSTANCE.waited] <= settings[SETTING.wait_steps]
+    return bool(tokens < settings[SETTING.wait_tokens])
+
+
+@called
+def _waits_for_more(engines: Engines, lead: int) -> bool:
+    """Tell whether prompts wait until steps of all groups are worth it; count such steps.
+
+    TensorRT-LLM counts steps without prompts, too, where there are several groups.
+    """
+    here, lacks = engines.instances[lead], False
+    for i in range(lead, lead + here[INSTANCE.groups]):
+        # without requests that generate, no step would be made
+        if engines.batch[i, BATCH.decodes] == 0:
+            return False
+        lacks |= _lacks_prompts(engines, i)
+    none = here[INSTANCE.waiting] == 0
+    if here[INSTANCE.groups] == 1 and (
+        none or here[INSTANCE.running] >= engines.settings[SETTING.sequences]
     ):
+        return False
+    here[INSTANCE.waited] += 1
+    if lacks and here[INSTANCE.waited] <= engines.settings[SETTING.wait_steps]:
         return True
     here[INSTANCE.waited] = 0
     return False
 
 
 @called
-def _land(engines: Engines, i: int) -> None:
-    """End the oldest step under way: its requests have their tokens, and some are done."""
-    here = engines.instances[i]
-    place = here[INSTANCE.oldest]
-    end, ended = engines.flights[i, place, FLIGHT.end], False
+def _end_requests(engines: Engines, i: int, place: int, end: int) -> None:
+    """Give a group's requests the tokens of a step that ends; some are done."""
+    here, ended = engines.instances[i], False
     for k in range(engines.flights[i, place, FLIGHT.events]):
         event = engines.events[i, place, k]
         request = event >> 1
@@ -377,9 +398,6 @@ def _land(engines: Engines, i: int) -> None:
         row[REQUEST.state] = _PUT_OUT
         engines.settings[SETTING.done] += 1
         release_followers(engines, request, end)
-    here[INSTANCE.oldest] = (place + 1) % engines.flights.shape[1]
-    here[INSTANCE.flights] -= 1
-    here[INSTANCE.landed] += 1
     if ended:
         kept = 0
         for k in range(here[INSTANCE.running]):
@@ -391,62 +409,92 @@ def _land(engines: Engines, i: int) -> None:
 
 
 @called
-def _launch(engines: Engines, i: int, now: int) -> None:
+def _land(engines: Engines, lead: int) -> None:
+    """End the oldest step under way."""
+    here = engines.instances[lead]
+    place = here[INSTANCE.oldest]
+    end = engines.flights[lead, place, FLIGHT.end]
+    for i in range(lead, lead + here[INSTANCE.groups]):
+        _end_requests(engines, i, place, end)
+    here[INSTANCE.oldest] = (place + 1) % engines.flights.shape[1]
+    here[INSTANCE.flights] -= 1
+    here[INSTANCE.landed] += 1
+
+
+@called
+def _launch(engines: Engines, lead: int, now: int) -> None:
     """Begin the step that was made, behind the one before it."""
-    settings, here, batch = engines.settings, engines.instances[i], engines.batch
-    took = step_ns(engines, i, role_of(engines, i))
+    settings, here = engines.settings, engines.instances[lead]
+    took = step_ns(engines, lead, role_of(engines, lead))
     start = max(now, here[INSTANCE.free_at])
     place = (here[INSTANCE.oldest] + here[INSTANCE.flights]) % engines.flights.shape[1]
     if settings[SETTING.tiers] > 0 or settings[SETTING.prefills] > 0:  # blocks use links at times
-        longer = slowed_by_blocks(engines, i, place, start, took)
+        longer = slowed_by_blocks(engines, lead, place, start, took)
         here[INSTANCE.beside] += longer
         took += longer
+    reason = engines.batch[slowest_of(engines, lead), BATCH.reason]
     here[INSTANCE.free_at] = start + max(1, took // here[INSTANCE.stages])
-    row = engines.flights[i, place]
-    row[FLIGHT.start], row[FLIGHT.end] = start, start + took
-    row[FLIGHT.reason], row[FLIGHT.events] = batch[BATCH.reason], batch[BATCH.events]
+    row = engines.flights[lead, place]
+    row[FLIGHT.start], row[FLIGHT.end], row[FLIGHT.reason] = start, start + took, reason
     here[INSTANCE.flights] += 1
     here[INSTANCE.launched] += 1
     here[INSTANCE.steps] += 1
     here[INSTANCE.busy] += took
-    here[INSTANCE.bound + batch[BATCH.reason]] += took
-    used = engines.caches[i, CACHE.size] - engines.caches[i, CACHE.free]
-    here[INSTANCE.most_blocks] = max(here[INSTANCE.most_blocks], used)
+    here[INSTANCE.bound + reason] += took
+    for i in range(lead, lead + here[INSTANCE.groups]):
+        engines.flights[i, place, FLIGHT.events] = engines.batch[i, BATCH.events]
+        used = engines.caches[i, CACHE.size] - engines.caches[i, CACHE.free]
+        most = engines.instances[i, INSTANCE.most_blocks]
+        engines.instances[i, INSTANCE.most_blocks] = max(most, used)
 
 
 @called
-def _look(engines: Engines, i: int) -> None:
-    """End steps of an instance, make the next one, and say when to look again."""
-    settings, here, batch = engines.settings, engines.instances[i], engines.batch
-    now = engines.wake[i]
-    while here[INSTANCE.flights] > 0:
-        if engines.flights[i, here[INSTANCE.oldest], FLIGHT.end] > now:
-            break
-        _land(engines, i)
-    batch[:] = 0
-    batch[BATCH.left] = settings[SETTING.budget]
-    if here[INSTANCE.flights] < here[INSTANCE.depth]:
-        if _continue_running(engines, i, now):
-            batch[BATCH.reason] = _BLOCKS
-        else:
+def _make(engines: Engines, lead: int, now: int) -> None:
+    """Put requests into the next step, in each group."""
+    settings, end = engines.settings, lead + engines.instances[lead, INSTANCE.groups]
+    for i in range(lead, end):
+        engines.batch[i, BATCH.reason] = _BLOCKS if _continue_running(engines, i, now) else _NONE
+        if engines.batch[i, BATCH.reason] == _NONE:
             _admit_loaded(engines, i, now)
-            if settings[SETTING.wait_steps] > 0 and _waits_for_more(engines, i):
-                batch[BATCH.reason] = _FEW
-            else:
-                batch[BATCH.reason] = _admit_waiting(engines, i, now)
-    is_made = batch[BATCH.left] < settings[SETTING.budget]
+    waits, why = settings[SETTING.wait_steps] > 0 and _waits_for_more(engines, lead), _NONE
+    for i in range(lead, end):
+        if engines.instances[i, INSTANCE.waiting] > 0:
+            why = _FEW
+    for i in range(lead, end):
+        if engines.batch[i, BATCH.reason] == _NONE:
+            engines.batch[i, BATCH.reason] = why if waits else _admit_waiting(engines, i, now)
+
+
+@called
+def _look(engines: Engines, lead: int) -> None:
+    """End steps of an instance, make the next one, and say when to look again."""
+    budget, here = engines.settings[SETTING.budget], engines.instances[lead]
+    end, now = lead + here[INSTANCE.groups], engines.wake[lead]
+    while here[INSTANCE.flights] > 0:
+        if engines.flights[lead, here[INSTANCE.oldest], FLIGHT.end] > now:
+            break
+        _land(engines, lead)
+    for i in range(lead, end):
+        engines.batch[i, :] = 0
+        engines.batch[i, BATCH.left] = budget
+    if here[INSTANCE.flights] < here[INSTANCE.depth]:
+        _make(engines, lead, now)
+    is_made = False
+    for i in range(lead, end):
+        is_made |= engines.batch[i, BATCH.left] < budget
     if is_made:
-        _launch(engines, i, now)
+        _launch(engines, lead, now)
     here[INSTANCE.sleeps] = here[INSTANCE.flights] == 0
     then = FAR
     if here[INSTANCE.flights] > 0:
-        then = engines.flights[i, here[INSTANCE.oldest], FLIGHT.end]
+        then = engines.flights[lead, here[INSTANCE.oldest], FLIGHT.end]
         if is_made and here[INSTANCE.flights] < here[INSTANCE.depth]:
             then = min(then, now if here[INSTANCE.stages] == 1 else here[INSTANCE.free_at])
     else:
-        for k in range(here[INSTANCE.loading]):
-            then = min(then, engines.requests[engines.loading[i, k], REQUEST.ready])
-    engines.wake[i] = then
+        for i in range(lead, end):
+            for k in range(engines.instances[i, INSTANCE.loading]):
+                then = min(then, engines.requests[engines.loading[i, k], REQUEST.ready])
+    engines.wake[lead] = then
 
 
 @kernel

@@ -117,7 +117,7 @@ def _rules(model: LanguageModel, setup: ServerSetup, basis: ServerBasis, seed: i
         setup.routing, round(setup.host_us * 1e3), setup.drafts, setup.acceptance,
         others.moved_ns, basis.moved_link, others.tiers, reading, seed,
         round(setup.launch_us * 1e3 * launched_operations(model)), setup.wait_steps,
-        math.ceil(setup.wait_share * setup.budget),
+        math.ceil(setup.wait_share * setup.budget), setup.attention_dp,
     )  # fmt: skip
 
 

@@ -49,16 +49,17 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         Ranks of those that only read prompts; 0: as of the others.
     attention_dp
         Groups of ranks of an instance that each have requests of their own (data parallel
-        attention), and share the experts.
+        attention), step together, and share the experts.
     dtype, kv_dtype
         Of weights and activations, as in torch; of keys and values, by default as activations.
     weight_bits
         Of a weight of the layers, 4 or 8: products read them so, and compute as ``dtype``. 0: as
         ``dtype``.
     budget, sequences, block
-        Of a step: tokens, and requests, at most; tokens of a block of keys and values.
+        Of a step: tokens, and requests, at most, of each group of ``attention_dp``; tokens of a
+        block of keys and values.
     blocks
-        Of an instance; 0: what its memory has room for.
+        Of an instance, or of each group; 0: what its memory has room for.
     memory_share, reserved
         Share of a device's memory that is used; bytes of it that are neither weights nor keys
         and values. Its default is what a vLLM run on an RTX 4090 had.
@@ -74,7 +75,8 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     wait_steps, wait_share
         Steps for which prompts wait at most for more of them, while other requests generate, and
         the share of the budget from which they do not wait (batch_wait_timeout_iters and
-        batch_wait_max_tokens_ratio of TensorRT-LLM).
+        batch_wait_max_tokens_ratio of TensorRT-LLM). With groups of ``attention_dp``, until each of
+        them has a prompt (timeout_iters of its attention_dp_config), and that share.
     drafts, acceptance
         Tokens that a step guesses for each request (speculative decoding), and the chance that a
         guess is right. A step of the drafting model is a part of ``host_us``.
@@ -167,7 +169,8 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 ["give ", Parameter("acceptance"), ", such as 0.7"],
             )  # fmt: skip
         given, lacks = ("wait_steps", "wait_share")[:: 1 if self.wait_steps else -1]
-        if getattr(self, given) and not getattr(self, lacks):
+        is_enough = given == "wait_steps" and self.attention_dp > 1
+        if getattr(self, given) and not (getattr(self, lacks) or is_enough):
             raise UsageError(
                 Parameter(given, getattr(self, given)),
                 "prompts wait until a step has enough tokens, and for some steps at most",
@@ -225,6 +228,16 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def instances(self) -> int:
         """All of them."""
         return self.replicas + self.prefill_replicas
+
+    @property
+    def reading_groups(self) -> int:
+        """Groups of all instances that only read prompts."""
+        return self.of_prefill.attention_dp * self.prefill_replicas
+
+    @property
+    def all_groups(self) -> int:
+        """Groups of all instances, each of which has requests of its own."""
+        return self.reading_groups + self.attention_dp * self.replicas
 
 
 def setup_of(values: dict[str, Any]) -> ServerSetup:

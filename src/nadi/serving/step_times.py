@@ -41,6 +41,9 @@ class StepTimes(NamedTuple):
     bound
         Time of ``dense`` that the device's memory bounds, and that of collectives: shape
         (2, points), if it is known.
+    experts
+        Time of ``dense`` that goes to experts, which all groups of an instance share, and what of
+        it the device's memory bounds: shape (2, points), if there are any.
     wires
         ns for which the bytes of a step's collectives keep each link of a rank, at ``tokens``:
         shape (links, points), if there are any.
@@ -56,14 +59,17 @@ class StepTimes(NamedTuple):
     crowded: Floats | None = None
     wires: Floats | None = None
     bound: Floats | None = None
+    experts: Floats | None = None
 
     def by_tokens(self, budget: int) -> Floats:
-        """Give times of 0 to ``budget`` tokens, shape (budget + 1, 3).
+        """Give times of 0 to ``budget`` tokens, shape (budget + 1, 5).
 
-        The whole, and of it what memory bounds, and collectives: 0 if that is unknown.
+        The whole, and of it what memory bounds, and collectives: 0 if that is unknown. Then that of
+        experts, and what of it memory bounds.
         """
-        parts = np.zeros((2, self.tokens.size)) if self.bound is None else self.bound
-        times = [self._along_tokens(one, budget) for one in (self.dense, *parts)]
+        none = np.zeros((2, self.tokens.size))
+        parts = [none if one is None else one for one in (self.bound, self.experts)]
+        times = [self._along_tokens(one, budget) for one in (self.dense, *parts[0], *parts[1])]
         return np.stack(times, axis=1)
 
     def by_links(self, budget: int, links: int) -> Floats:

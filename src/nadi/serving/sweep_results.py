@@ -128,7 +128,7 @@ def _worth(data: dict[str, Any]) -> Iterator[str]:
             yield "without the tiers no server of so many devices keeps the limits"
         return
     if even["devices"] <= 0:
-        yield "without the tiers as few devices do: they pay at no price"
+        yield "without the tiers it takes no more devices: the tiers save none"
         return
     size, many = format_bytes(even["capacity_bytes"]), format_counted(even["devices"], "device")
     yield (

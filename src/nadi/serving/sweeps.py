@@ -290,8 +290,8 @@ def tier_worth(found: ServerSearch) -> TierWorth | None:
         return None
     served, without = found.best.found, found.without_tiers
     assert served is not None
-    basis, instances = served.basis, served.setup.instances
-    blocks = sum(one.blocks * one.memories(instances) for one in basis.tiers)
+    basis, groups = served.basis, served.setup.all_groups
+    blocks = sum(one.blocks * one.memories(groups) for one in basis.tiers)
     devices = without.devices - found.best.devices
     per_hour = served.system.price_per_hour
     return TierWorth(
