@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,20 @@ def test_the_last_to_come_is_who_was_waited_for(tmp_path: Path) -> None:
         (1, 1, 30_000, 85_000),
         (2, 1, 10_000, 50_000),
     ]
+
+
+def test_a_rank_whose_recording_begins_late_is_not_late_by_its_work(tmp_path: Path) -> None:
+    graph = job_of(tmp_path, [[10], [40]])
+    first = stragglers(graph).collectives.row(0, named=True)
+    assert (first["cause"], first["operation"]) == ("host op", "work of 1")
+    moved = json.loads((tmp_path / "device_1.json").read_text())
+    for event in moved["traceEvents"]:
+        if event["name"] == "work of 1":
+            event.update(ts=39, dur=1)
+    (tmp_path / "device_1.json").write_text(json.dumps(moved))
+    graph = nadi.build_graph(nadi.load_job(tmp_path))
+    first = stragglers(graph).collectives.row(0, named=True)
+    assert (first["rank"], first["cause"], first["operation"]) == (1, "unexplained", "")
 
 
 def test_the_lowest_rank_counts_of_those_that_come_last_together(tmp_path: Path) -> None:

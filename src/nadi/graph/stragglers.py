@@ -165,8 +165,8 @@ def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
     way = way[: int(outside[0])] if outside.size else way
     bound = replay.bound_by[way]
     known = bound >= 0
-    source = np.where(known, time[graph.in_src[bound]], time[way])
-    reached = np.where(known, np.maximum(time[way] - graph.delay[way], begin), time[way])
+    reached = np.maximum(time[way] - graph.delay[way], begin)
+    source = np.where(known, time[graph.in_src[bound]], reached)
     spent = reached - np.maximum(source, begin)
     kinds = kind_of_edges(graph, bound[known])
     sums = np.zeros(len(PATH_KINDS), dtype=np.int64)
