@@ -596,10 +596,14 @@ def _leading(
         in_gaps = sum(gap.time_ns for gap in repeated)
         if time > max(most, around_ns) or in_gaps > parts["host"]:
             return Leading(before, time, times, until, False, is_gap=True)
+    nowhere = pl.col("name").str.contains(f"^$|^{MARK}")
+    if part == "host" and found.select(nowhere.first()).item() and (gap := _leading_gap(path)):
+        # time between operations is of many places, and an operation may take longer than each
+        named = found.filter(~nowhere, pl.col("time") > gap.time_ns)
+        if not named.height:
+            return gap
+        found = named
     name, kind, time, count, *_ = found.row(0)
-    is_nowhere = not name or name.startswith(MARK)
-    if part == "host" and is_nowhere and (gap := _leading_gap(path)):
-        return gap
     stretches = segments.filter(name=name, kind=kind)
     stretches = stretches.with_columns(length=pl.col("end") - pl.col("start"))
     longest = stretches.sort("length", descending=True).row(0, named=True)
