@@ -355,6 +355,7 @@ def test_collectives_with_an_id_are_matched_by_it_alone() -> None:
 
 def test_ids_that_ranks_do_not_share_are_none() -> None:
     """As of a backend that counts the calls of a process in all of its groups."""
+
     def collective(number: int, start: int) -> Operation:
         return {"comm_type": "all_reduce", "group": "0", "comms_id": number, "start": start}
 

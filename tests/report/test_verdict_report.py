@@ -217,7 +217,9 @@ def test_an_operation_is_named_that_takes_longer_than_each_place_between_operati
     for number in range(10):
         pair.op(f"aten::op{number}", 10 * number, 8 if number else 9)
     first = first_lines(capsys, pair.write()[1])[0]
-    assert first.endswith("; most in aten::op0 (9.000 us); 17.3 % of the path lies between operations.")
+    assert first.endswith(
+        "; most in aten::op0 (9.000 us); 17.3 % of the path lies between operations."
+    )
 
 
 def test_work_that_runs_twice_at_once_counts_once(

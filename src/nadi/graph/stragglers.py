@@ -177,7 +177,7 @@ def _by_rank(collectives: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
-    """Return the largest part of the path to a vertex since it leaves a collective, or ``begin``."""
+    """Return the largest part of the path to a vertex since a collective or ``begin``."""
     graph, time = replay.graph, replay.time
     way = np.empty(graph.num_vertices, dtype=np.int64)
     way = way[: trace_back(replay.bound_by, graph.in_src, vertex, way)]

@@ -150,7 +150,7 @@ def hang_of_dumps(dumps: Sequence[Dump], ignored: Sequence[str] = ()) -> Hang:
 
 
 def _numbered_alike(dumps: Sequence[Dump]) -> tuple[list[Dump], set[str]]:
-    """Number the collectives of each group alike on all ranks.
+    """Give the collectives of each group the same numbers on all ranks.
 
     Where a rank has completed what another has not called, they number differently. If all have
     what they enqueued from the first on, their first numbers are taken for the same.
