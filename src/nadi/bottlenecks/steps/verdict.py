@@ -442,10 +442,8 @@ def judge(
     ----------
     path, unexplained, stragglers, communication
         The critical path of the window, and the analyses of it.
-    balanced_ns
-        The length of the window with balanced ranks.
-    num_steps
-        The number of marked steps in the window.
+    balanced_ns, num_steps
+        The length of the window with balanced ranks, and the number of marked steps in it.
 
     Returns
     -------
