@@ -100,6 +100,44 @@ def test_modules_are_compared_without_those_in_them(tmp_path: Path) -> None:
 NAMES = [f"aten::op{number}" for number in range(10)]
 
 
+def test_all_of_a_recording_without_modules_is_outside_of_them(tmp_path: Path) -> None:
+    def written(folder: Path, *modules: str) -> Path:
+        folder.mkdir()
+        pair = PairWriter(folder)
+        for name in modules:
+            pair.event(f"nn.Module: {name}_0", 0, 100, "python_function",
+                       **{"Python id": 1, "Python module id": 0})  # fmt: skip
+        pair.op("aten::mm", 10, 60)
+        pair.op("aten::add", 200, 40)
+        pair.write()
+        return folder
+
+    found = nadi.bottlenecks.diff(written(tmp_path / "a", "Net"), written(tmp_path / "b"))
+    outside = found.modules.filter(module="(outside of modules)").row(0, named=True)
+    assert outside["after_ns"] == 100_000 > outside["before_ns"]
+    assert outside["state"] != "removed"
+    none = nadi.bottlenecks.diff(tmp_path / "b", tmp_path / "b")
+    assert none.modules.height == 0
+
+
+def test_a_graph_that_was_launched_before_the_window_counts(tmp_path: Path) -> None:
+    def written(folder: Path, first: float) -> Path:
+        folder.mkdir()
+        pair = PairWriter(folder)
+        pair.op("aten::mm", 0, 30)
+        pair.event("cudaGraphLaunch", 1, 5, "cuda_runtime", correlation=1)
+        pair.op("aten::add", 3_050, 5)
+        for start in (first, first + 300):
+            pair.event("gemm", start, 300, "kernel", pid=0, tid=7, stream=7, device=0,
+                       correlation=1)  # fmt: skip
+        pair.write()
+        return folder
+
+    early, late = written(tmp_path / "a", 10), written(tmp_path / "b", 2_500)
+    assert nadi.run(late).window.after_earlier_work
+    assert nadi.bottlenecks.diff(early, late).forms.height == 0
+
+
 def steps_of(folder: Path, ops: list[tuple[str, float]], **more: object) -> Path:
     """Write two steps that each run the same operators, in us, without gaps."""
     folder.mkdir()

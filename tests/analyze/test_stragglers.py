@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,24 @@ def test_the_last_to_come_is_who_was_waited_for(tmp_path: Path) -> None:
         (1, 1, 30_000, 85_000),
         (2, 1, 10_000, 50_000),
     ]
+
+
+def test_a_rank_whose_recording_begins_late_is_not_late_by_its_work(tmp_path: Path) -> None:
+    graph = job_of(tmp_path, [[10, 10], [40, 30]])
+    columns = ("rank", "cause", "operation")
+    late = (1, "host op", "work of 1")
+    assert stragglers(graph).collectives.select(columns).rows() == [late, late]
+    for number in (0, 1):
+        file = tmp_path / f"device_{number}.json"
+        value = json.loads(file.read_text())
+        events = [one for one in value["traceEvents"] if one["name"] != "cudaDeviceSynchronize"]
+        if number:
+            events[0].update(ts=39, dur=1)  # the rank's first work
+        file.write_text(json.dumps({**value, "traceEvents": events}))
+    graph = nadi.build_graph(nadi.load_job(tmp_path))
+    # and what it was late by once is no cause of what follows
+    expected = [(1, "unexplained", ""), late]
+    assert stragglers(graph).collectives.select(columns).rows() == expected
 
 
 def test_the_lowest_rank_counts_of_those_that_come_last_together(tmp_path: Path) -> None:

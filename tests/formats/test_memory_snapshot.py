@@ -68,6 +68,21 @@ def test_a_snapshot_without_history_has_its_blocks(tmp_path: Path) -> None:
     assert "memory.no-history" in trace.issues["code"].to_list()
 
 
+def test_devices_that_hold_nothing_need_no_history(tmp_path: Path) -> None:
+    value = memory_snapshot()
+    value["device_traces"] += [[] for _ in range(7)]
+    assert "memory.no-history" not in _read(tmp_path, value).issues["code"].to_list()
+
+
+def test_more_devices_than_pytorch_numbers_are_refused(tmp_path: Path) -> None:
+    value = memory_snapshot()
+    with pytest.raises(nadi.errors.FormatError, match="300,000 lists, one for each device"):
+        _read(tmp_path, {**value, "device_traces": [[]] * 300_000})
+    value["segments"][0]["device"] = 128
+    with pytest.raises(nadi.errors.FormatError, match="an integer from -1 to 127"):
+        _read(tmp_path, value)
+
+
 def test_sizes_that_no_device_has_are_refused(tmp_path: Path) -> None:
     value = memory_snapshot()
     for segment in value["segments"]:

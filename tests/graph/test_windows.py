@@ -260,3 +260,33 @@ def test_a_window_that_cannot_be_is_refused(
     graph, steps = two_steps(pair)
     with pytest.raises(nadi.errors.UsageError, match=message):
         nadi.graph.choose_window(graph, steps, step, window)
+
+
+def reporting(pair: PairWriter, *, waits: bool = False) -> nadi.EventGraph:
+    """Write kernels, and a stream on which a device does something every 100 us by itself."""
+    pair.op("aten::mm", 0, 50)
+    for number in range(1, 6):
+        pair.event("cudaLaunchKernel", 5 * number, 2, "cuda_runtime", correlation=number)
+        pair.event("gemm", 100 * number, 90, "kernel", pid=0, tid=7, stream=7, device=0,
+                   correlation=number)  # fmt: skip
+        pair.event("report", 100 * number + 95, 4, "kernel", pid=0, tid=9, stream=9, device=0)
+    pair.event("report", 700, 4, "kernel", pid=0, tid=9, stream=9, device=0)
+    if waits:
+        pair.event("cudaStreamSynchronize", 55, 650, "cuda_runtime", correlation=9)
+        pair.event("Stream Sync", 56, 648, "cuda_sync", pid=0, tid=9, stream=9, correlation=9)
+    return nadi.build_graph(nadi.load_job(pair.write()[1]))
+
+
+def test_what_a_device_does_by_itself_ends_no_window(pair: PairWriter) -> None:
+    graph = reporting(pair)
+    window = nadi.graph.choose_window(graph, nadi.graph.find_steps(graph))
+    assert window.end(graph.time) == 590_000
+    halved = nadi.whatif.what_if(graph, "scale gemm 0.5", window=window)
+    assert halved.gain_ns > 200_000
+
+
+def test_a_stream_that_is_waited_for_is_the_programs(pair: PairWriter) -> None:
+    graph = reporting(pair, waits=True)
+    window = nadi.graph.choose_window(graph, nadi.graph.find_steps(graph))
+    assert window.end(graph.time) >= 704_000
+    assert 704_000 in graph.time[window.last]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import nadi
+import nadi.cli
 from nadi.bottlenecks import Hang, find_hang
 from nadi.files import pickle_kernels as kernels
 from nadi.files.plain_pickles import PickledValues, read_plain
@@ -107,6 +108,45 @@ def test_all_inside_blames_no_rank(tmp_path: Path) -> None:
     found = find_hang(job.write(tmp_path / "d"))
     assert not found.culprits
     assert found.groups[0].finding == "inside"
+
+
+def _count_on(job: Job, rank: int, by: int, *, from_id: int = 0) -> None:
+    """Let a rank number its collectives otherwise than the others."""
+    for entry in job.entries[rank]:
+        entry["collective_seq_id"] += by
+        entry["record_id"] += from_id
+
+
+def test_ranks_may_count_from_other_numbers(tmp_path: Path) -> None:
+    job = _job()
+    _count_on(job, 2, 3)
+    found = find_hang(job.write(tmp_path / "ended"))
+    assert not found.culprits
+    assert not any(issue.severity == "warning" for issue in found.issues)
+    job.call("0", "all_reduce", ranks=_others(1), state="started")
+    job.entries[2][-1]["collective_seq_id"] += 3
+    assert _culprits(find_hang(job.write(tmp_path / "hangs"))) == [1]
+
+
+def test_numbers_that_contradict_each_other_blame_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As dumps of different moments do: the job went on between them."""
+    job = _job()
+    early, late = Job(WORLD), job
+    early.call("tp0")
+    early.call("tp1")
+    early.call("0", "_all_gather_base")
+    late.entries[0] = early.entries[0]
+    found = find_hang(late.write(tmp_path / "d"))
+    assert not found.culprits
+    assert {i.code: i.count for i in found.issues if i.severity == "warning"} == {"hang.numbers": 2}
+    clipped = _job()
+    _count_on(clipped, 2, 3, from_id=40)
+    assert nadi.cli.main(["hang", str(clipped.write(tmp_path / "e"))]) == 0
+    assert capsys.readouterr().out.startswith(
+        "The dumps do not tell what hangs: the numbers of 2 groups contradict each other.\n"
+    )
 
 
 def test_a_circle_of_waits_is_a_deadlock(tmp_path: Path) -> None:

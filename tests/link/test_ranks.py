@@ -353,6 +353,19 @@ def test_collectives_with_an_id_are_matched_by_it_alone() -> None:
     assert frozenset({(0, 0), (1, 0)}) in found(job_of(ranks, {"0": [0, 1]}))
 
 
+def test_ids_that_ranks_do_not_share_are_none() -> None:
+    """As of a backend that counts the calls of a process in all of its groups."""
+
+    def collective(number: int, start: int) -> Operation:
+        return {"comm_type": "all_reduce", "group": "0", "comms_id": number, "start": start}
+
+    ranks = {
+        rank: [collective(10 * k + rank if k else 3, 100 * k) for k in range(4)]
+        for rank in range(2)
+    }  # fmt: skip
+    assert found(job_of(ranks, {"0": [0, 1]})) == {frozenset({(0, k), (1, k)}) for k in range(4)}
+
+
 def test_coalesced_collectives_of_one_id_are_matched_in_order() -> None:
     def collective(number: int, start: int) -> Operation:
         return {"comm_type": "all_gather", "group": "0", "comms_id": number, "start": start}

@@ -107,8 +107,8 @@ def test_a_device_that_is_busy_is_named_where_the_host_is_not_explained(
         "with 58.1 %, most in ampere_sgemm (6.000 ms)."
     )
     assert lines[1] == (
-        "The recording does not explain another 97.1 %; cause: unknown; meanwhile the device runs "
-        "ampere_sgemm (5.972 ms)."
+        "The recording does not explain another 97.1 %, most before aten::last (10.02 ms); cause: "
+        "unknown; meanwhile the device runs ampere_sgemm (5.972 ms)."
     )
 
 
@@ -132,7 +132,10 @@ def test_less_than_half_that_is_not_explained_does_not_come_first(
     pair.op("aten::last", 2_300, 700)
     lines = first_lines(capsys, pair.write()[1])
     assert lines[0].startswith("The host bounds the whole trace: 56.7 %")
-    assert lines[1] == "The recording does not explain another 43.3 %; cause: unknown."
+    assert lines[1] == (
+        "The recording does not explain another 43.3 %, most before aten::last (1.298 ms); "
+        "cause: unknown."
+    )
 
 
 def test_long_gaps_that_repeat_are_of_the_host(
@@ -206,6 +209,30 @@ def test_what_another_thread_does_meanwhile(
     lines = first_lines(capsys, pair.write()[1])
     assert lines[0].startswith("The recording does not explain 9")
     assert lines[0].endswith("; meanwhile another thread runs aten::decode (7.812 ms).")
+
+
+def test_an_operation_is_named_that_takes_longer_than_each_place_between_operations(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(10):
+        pair.op(f"aten::op{number}", 10 * number, 8 if number else 9)
+    first = first_lines(capsys, pair.write()[1])[0]
+    assert first.endswith(
+        "; most in aten::op0 (9.000 us); 17.3 % of the path lies between operations."
+    )
+
+
+def test_work_that_runs_twice_at_once_counts_once(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair.op("ProfilerStep#3", 0, 9_000, cat="user_annotation")
+    for thread in (5, 6):
+        pair.event("gloo:all_reduce", 1_000, 7_000, "user_annotation", tid=thread)
+    for number in range(9):
+        pair.op("aten::view", 10 * number, 8)
+    pair.op("aten::last", 8_900, 50)
+    line = next(one for one in first_lines(capsys, pair.write()[1]) if "meanwhile" in one)
+    assert line.endswith("; meanwhile another thread runs gloo:all_reduce (7.000 ms).")
 
 
 def test_rows_that_are_zero_are_left_out(

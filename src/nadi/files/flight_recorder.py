@@ -37,6 +37,7 @@ class Entry(msgspec.Struct, gc=False):
     # the process group's name, and what it is for
     process_group: tuple[str, str] = ("", "")
     pg_id: str | int = ""
+    record_id: _Number = -1  # how many its rank enqueued before it
     collective_seq_id: _Number = -1
     p2p_seq_id: _Number = -1
     is_p2p: bool = False  # whether it is a send or a receive

@@ -56,7 +56,8 @@ _MEMBERS = (
 )  # fmt: skip
 _AT_ONCE = 1 << 15  # events: what is needed meanwhile grows with them
 
-_MOST_BYTES, _LATEST, _LAST_DEVICE = 2**62 - 1, 2**52 - 1, 2**31 - 1  # us, which are ns of 63 bits
+_MOST_BYTES, _LATEST = 2**62 - 1, 2**52 - 1  # us, which are ns of 63 bits
+_LAST_DEVICE = 127  # c10::DeviceIndex has 8 bits
 _INTEGERS = -(2**63), 2**63 - 1
 
 
@@ -156,6 +157,11 @@ def _read(values: PickledValues) -> _Snapshot:
         raise FormatError(values.name, "no memory snapshot", "write it again")
     _, segment = values.inside(segments)
     _, trace = values.inside(traces)
+    if trace.size > _LAST_DEVICE + 1:
+        raise FormatError(
+            values.name, f"device_traces has {trace.size:,} lists, one for each device, "
+            f"but PyTorch numbers devices from 0 to {_LAST_DEVICE}", "write it again",
+        )  # fmt: skip
     device, stream, reserved, kind, expands, blocks = values.fields(
         segment, "device", "stream", "total_size", "segment_type", "is_expandable", "blocks",
         needed=("total_size", "blocks"),
@@ -271,7 +277,7 @@ def _changes(snapshot: _Snapshot, device: int, log: IssueLog) -> _Changes:
     place = np.where(blocks.stack[left] > 0, blocks.stack[left], before_all)
     _note(entries, snapshot.stacks, log)
     log.add(
-        "memory.no-history", "warning", int(not kind.size),
+        "memory.no-history", "warning", int(not kind.size and bool(of_device.any())),
         f"device {device} has no history: times are unknown",
         "call torch.cuda.memory._record_memory_history() when the program begins",
     )  # fmt: skip

@@ -73,7 +73,7 @@ class Stragglers:
         rank of the operation that came last, row (its node), time (ns since the job's origin, of
         its entry), waited (ns, summed over the others), late (ns, their mean), longest (ns, of one
         other), cause (a path kind) and operation: the largest part of the chain that delayed it
-        since the previous collective.
+        since the previous collective of these ranks.
     ranks
         One row each: rank, times_last, caused (wait time that it causes, ns), waited (ns
         that it waits for others); sorted by caused, largest first.
@@ -111,8 +111,13 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
     by_rank = pl.DataFrame({"rank": _rank_of(replay, op), "waited": waited})
     last = arrival[(replay.bound_by[met] == arrival) & anyone[met]]
     last = last[np.argsort(time[graph.destinations[last]], kind="stable")]
-    hub, op, source = graph.destinations[last], graph.edge_op[last], graph.in_src[last]
-    causes = [_cause(replay, int(vertex), begin) for vertex in source]
+    source = graph.in_src[last]
+    since = _met_before(time, hub, _rank_of(replay, op), begin)
+    causes = [
+        _cause(replay, vertex, since[at])
+        for vertex, at in zip(source.tolist(), graph.destinations[last].tolist(), strict=True)
+    ]
+    hub, op = graph.destinations[last], graph.edge_op[last]
     collectives = pl.DataFrame({
         "name": graph.names(op),
         "rank": _rank_of(replay, op),
@@ -125,6 +130,21 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
         "operation": [name for _, name in causes],
     }, schema_overrides={"cause": pl.Enum(PATH_KINDS), "operation": pl.String})  # fmt: skip
     return Stragglers(collectives, _by_rank(collectives, by_rank))
+
+
+def _met_before(time: Ints, hub: Ints, rank: Ints, begin: int) -> dict[int, int]:
+    """Return for each hub when the same ranks had met before, or ``begin``; ns.
+
+    What delayed a rank before that did not make it late: all had waited for it by then.
+    """
+    found = pl.DataFrame({"hub": hub, "rank": rank, "time": time[hub]})
+    found = found.group_by("hub").agg(pl.col("rank").unique().sort(), pl.col("time").first())
+    met: dict[tuple[int, ...], int] = {}
+    since = {}
+    for at, ranks, moment in found.sort("time", "hub").iter_rows():
+        since[at] = met.get(tuple(ranks), begin)
+        met[tuple(ranks)] = moment
+    return since
 
 
 def _each_moment_once(rank: Ints, begin: Ints, lasts: Ints) -> Ints:
@@ -165,8 +185,8 @@ def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
     way = way[: int(outside[0])] if outside.size else way
     bound = replay.bound_by[way]
     known = bound >= 0
-    source = np.where(known, time[graph.in_src[bound]], time[way])
-    reached = np.where(known, np.maximum(time[way] - graph.delay[way], begin), time[way])
+    reached = np.maximum(time[way] - graph.delay[way], begin)
+    source = np.where(known, time[graph.in_src[bound]], reached)
     spent = reached - np.maximum(source, begin)
     kinds = kind_of_edges(graph, bound[known])
     sums = np.zeros(len(PATH_KINDS), dtype=np.int64)

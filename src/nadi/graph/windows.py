@@ -564,7 +564,7 @@ def _may_end(graph: EventGraph) -> Bools:
     """
     category = graph.gather("category")
     framed = (category == "python").to_numpy()
-    ends = ~framed
+    ends = ~framed & ~_on_its_own(graph)
     if not framed.any():
         return ends
     works = category.is_in(["operator", "runtime", "driver"]).to_numpy()
@@ -575,6 +575,28 @@ def _may_end(graph: EventGraph) -> Bools:
         main = thread[mine] == threads[np.argmax(counts)] if threads.size else True
         ends[mine] |= framed[mine] & main
     return ends
+
+
+def _on_its_own(graph: EventGraph) -> Bools:
+    """Return which device work runs whatever the program does; bool, shape (ops,).
+
+    Nothing launches any work of its stream, or waits for it, though calls launch that of other
+    streams of its rank: a device that reports its state every 100 ms would end each window then.
+    """
+    on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
+    stream = np.where(on_device, graph.op_stream, -1)
+    places = np.stack([graph.op_trace, graph.numbers("device"), stream])
+    place = np.append(np.unique(places, axis=1, return_inverse=True)[1].ravel(), -1)
+    into = np.minimum(graph.destinations // 2, graph.num_ops)
+    source = np.minimum(graph.in_src // 2, graph.num_ops)
+    leaves = place[source] != place[into]
+    tied = np.zeros(graph.num_ops + 1, dtype=np.bool_)
+    tied[place[source[leaves]]] = tied[place[into[leaves]]] = True
+    launched = into[(graph.edge_kind == EdgeKind.LAUNCH) & (into < graph.num_ops)]
+    launches = np.zeros(len(graph.job.traces), dtype=np.bool_)
+    launches[graph.op_trace[launched[on_device[launched]]]] = True
+    found: Bools = on_device & ~tied[place[:-1]] & launches[graph.op_trace]
+    return found
 
 
 def _candidates(graph: EventGraph) -> list[tuple[int, str]]:

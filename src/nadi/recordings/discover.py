@@ -414,7 +414,8 @@ def _refuse_same_rank(ranked: Sequence[TraceIdentity]) -> None:
                 + (f", each in a folder of its own: {', '.join(folders)}" if apart else ""),
                 "pass the folder or the files of one run; nadi diff compares two"
                 if apart
-                else "pass one device trace per rank",
+                else "pass one device trace per rank; the name of a file that states no rank has "
+                "to: rank0.json, rank1.json, ...",
             )
 
 

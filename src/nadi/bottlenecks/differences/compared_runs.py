@@ -260,8 +260,7 @@ def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
         kernels=compare_sums(kernels, ["name"], {"ns": speed.device}),
         calls=compare_sums(calls, ["path"], {"ns": speed.host, "device": speed.device}),
         modules=compare_sums(
-            [_modules(side) for side in sides], ["module"],
-            {"ns": speed.host, "device": speed.device},
+            _of_modules(sides), ["module"], {"ns": speed.host, "device": speed.device}
         ),
         steps=_compared_steps(before, after),
     )  # fmt: skip
@@ -272,6 +271,20 @@ def _inside(side: RunSide) -> Bools:
     start = side.graph.time[0 : 2 * side.graph.num_ops : 2]
     begin, end = side.window.start(side.graph.time), side.window.end(side.graph.time)
     inside: Bools = (start >= begin) & (start <= end)
+    return inside
+
+
+def _issued(side: RunSide) -> Bools:
+    """Return the operations of the window, and earlier ones that launch its work; bool, (ops,).
+
+    Where what precedes a window is left out, since devices were busy, its calls are there.
+    """
+    inside = _inside(side)
+    if side.window.after_earlier_work:
+        ops = np.unique(side.graph.recorded_launchers[inside])
+        while (ops := ops[ops >= 0]).size:
+            inside[ops] = True
+            ops = np.unique(side.graph.op_parent[ops])
     return inside
 
 
@@ -296,7 +309,7 @@ def _device_work(operations: pl.DataFrame, side: RunSide) -> pl.DataFrame:
 
 def _forms(sides: tuple[RunSide, RunSide]) -> pl.DataFrame:
     """Return the forms of the programs that one has and the other has not, or not as often."""
-    each = [program_forms(side.graph, _inside(side), side.num_steps) for side in sides]
+    each = [program_forms(side.graph, _issued(side), side.num_steps) for side in sides]
     return compare_sums(each, ["form"], {"ns": 1.0}).filter(
         pl.col("count_before") != pl.col("count_after")
     )
@@ -338,8 +351,14 @@ def _calls(side: RunSide) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def _of_modules(sides: tuple[RunSide, RunSide]) -> list[pl.DataFrame]:
+    """Sum time by module on both sides; nothing where neither has modules."""
+    found = [_modules(side) for side in sides]
+    return found if any(one.height > 1 for one in found) else [one.clear() for one in found]
+
+
 def _modules(side: RunSide) -> pl.DataFrame:
-    """Sum host and device time by module, without the modules in each; none without modules."""
+    """Sum host and device time by module, without the modules in each, and outside of modules."""
     found = time_by_module(side.graph, side.window, side.path).table
     parent = found["parent"].to_numpy()
     nested = np.flatnonzero(parent >= 0)
@@ -350,8 +369,7 @@ def _modules(side: RunSide) -> pl.DataFrame:
         without = whole.copy()
         np.subtract.at(without, parent[nested], whole[nested])
         columns[name] = without / side.num_steps
-    table = pl.DataFrame({"module": found["module"], **columns})
-    return table if table.height > 1 else table.clear()
+    return pl.DataFrame({"module": found["module"], **columns})
 
 
 def _aligned(names: pl.Series) -> pl.Series:

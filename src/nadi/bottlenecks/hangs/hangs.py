@@ -5,10 +5,13 @@ members have completed says who waits and for whom. A rank that is absent from a
 wait in another one: such waits are followed to the ranks that wait for nobody.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from nadi.files.flight_recorder import Dump, Entry, read_dumps
 from nadi.trace.issues import Issue
@@ -19,6 +22,10 @@ _END = "coalesced"
 _EQUAL_SIZES = frozenset(
     ("all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "barrier")
 )
+
+
+# none of these ends before all members have called it
+_MEETS = re.compile(r"_?(?:all_?reduce|all_?gather|all_?to_?all|reduce_scatter|barrier)")
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,7 @@ def find_hang(*paths: Path | str) -> Hang:
 
 def hang_of_dumps(dumps: Sequence[Dump], ignored: Sequence[str] = ()) -> Hang:
     """Find which rank makes a job hang; O(entries)."""
+    dumps, odd = _numbered_alike(dumps)
     by_group: dict[str, dict[int, list[Entry]]] = defaultdict(dict)
     for dump in dumps:
         for entry in dump.entries:
@@ -121,7 +129,11 @@ def hang_of_dumps(dumps: Sequence[Dump], ignored: Sequence[str] = ()) -> Hang:
     groups = []
     for name, entries in by_group.items():
         members = _members(name, entries, dumps)
-        groups.append(_collectives(name, members, entries, dumps))
+        if name in odd:
+            description = next(e.description for some in entries.values() for e in some)
+            groups.append(BlockedGroup(name, description, members, 0))
+        else:
+            groups.append(_collectives(name, members, entries, dumps))
         groups += _messages(name, members, entries, dumps)
     groups.sort(key=lambda one: (not one.finding, one.name))
     culprits, is_circle = _roots([one for one in groups if one.culprits])
@@ -133,8 +145,56 @@ def hang_of_dumps(dumps: Sequence[Dump], ignored: Sequence[str] = ()) -> Hang:
         is_circle=is_circle,
         ranks=tuple(_place_of(dump, late.get(dump.rank, (0, 0))) for dump in dumps),
         latest=latest,
-        issues=_issues(dumps, groups, ignored),
+        issues=_issues(dumps, groups, ignored, odd),
     )
+
+
+def _numbered_alike(dumps: Sequence[Dump]) -> tuple[list[Dump], set[str]]:
+    """Give the collectives of each group the same numbers on all ranks.
+
+    Where a rank has completed what another has not called, they number differently. If all have
+    what they enqueued from the first on, their first numbers are taken for the same.
+
+    - Returns: The dumps, and the names of groups whose numbers contradict each other all the same.
+    """
+    odd = {name for dump in dumps for entry in dump.entries if (name := entry.group)}
+    odd = {name for name in odd if _contradict(name, dumps)}
+    if odd and all(dump.entries and dump.entries[0].record_id == 0 for dump in dumps):
+        dumps = [_from_one(dump, odd) for dump in dumps]
+        odd = {name for name in odd if _contradict(name, dumps)}
+    return list(dumps), odd
+
+
+def _contradict(name: str, dumps: Sequence[Dump]) -> bool:
+    """Return whether a rank has completed a collective of a group that another has not called."""
+    users = [dump for dump in dumps if dump.rank in dump.members.get(name, (dump.rank,))]
+    called, ended = [], [0]
+    for dump in users:
+        own = [e for e in dump.entries if e.group == name and not e.is_p2p]
+        if own or name in dump.members:
+            called.append(max([dump.enqueued.get(name, 0), *(e.number for e in own)]))
+        ended += [e.number for e in own if e.is_done and _MEETS.match(e.operation)]
+    return max(ended) > min(called, default=0)
+
+
+def _from_one(dump: Dump, groups: set[str]) -> Dump:
+    """Let the collectives of some groups count from 1."""
+    first: dict[str, int] = {}
+    for entry in dump.entries:
+        if entry.group in groups and not entry.is_p2p:
+            first.setdefault(entry.group, entry.number)
+    before = {name: number - 1 for name, number in first.items()}
+    entries = [
+        msgspec.structs.replace(e, collective_seq_id=e.collective_seq_id - before[e.group])
+        if e.group in before and not e.is_p2p
+        else e
+        for e in dump.entries
+    ]
+    enqueued, completed = (
+        {name: number - before.get(name, 0) for name, number in of_group.items()}
+        for of_group in (dump.enqueued, dump.completed)
+    )
+    return replace(dump, entries=entries, enqueued=enqueued, completed=completed)
 
 
 def _members(
@@ -320,7 +380,7 @@ def _place_of(dump: Dump, late: tuple[int, int]) -> RankPlace:
 
 
 def _issues(
-    dumps: Sequence[Dump], groups: Sequence[BlockedGroup], ignored: Sequence[str]
+    dumps: Sequence[Dump], groups: Sequence[BlockedGroup], ignored: Sequence[str], odd: set[str]
 ) -> tuple[Issue, ...]:
     without_place = sum(not entry.frames for dump in dumps for entry in dump.entries)
     numbers = [[e.number for e in dump.entries if not e.is_p2p] for dump in dumps]
@@ -330,6 +390,9 @@ def _issues(
     found = (
         Issue("hang.missing-dumps", "warning", missing, "ranks have no dump",
               "give the dumps of all ranks: those without one may be the cause"),
+        Issue("hang.numbers", "warning", len(odd),
+              "in groups a rank has completed a collective that another has not called",
+              "dump all ranks at the same time; else they number collectives differently"),
         Issue("hang.no-stack", "info", without_place, "entries do not say where in the program",
               "dump with stack traces, pickled and not as JSON"),
         Issue("hang.ring", "info", clipped, "dumps begin in the middle of the job",

@@ -41,6 +41,9 @@ def _verdict(found: Hang) -> list[str]:
             f"All members are in {_what(one)}, and it does not end: look at the network and the "
             "devices, not at a rank's program." for one in inside
         ]  # fmt: skip
+    if odd := next((issue for issue in found.issues if issue.code == "hang.numbers"), None):
+        groups = format_counted(odd.count, "group")
+        return [f"The dumps do not tell what hangs: the numbers of {groups} contradict each other."]
     late = next((one for one in found.ranks if one.rank == found.latest), None)
     lines = ["No collective hangs: all that was called has completed."]
     if late is not None and late.late_ns:

@@ -452,11 +452,16 @@ def _also(verdict: Verdict) -> list[str]:
     lines = _late_by_chance(verdict)
     rest = verdict.unexplained_ns - (verdict.unnamed_ns if verdict.leading.is_gap else 0)
     if 5 * rest >= verdict.length_ns:
-        share = _share(rest, verdict)
+        before = f", most before {_shown(verdict.unnamed_before)} "
+        before += f"({format_ns(verdict.unnamed_before_ns)})"
+        is_most = verdict.unnamed_before and 2 * verdict.unnamed_before_ns >= rest
         lines.append(
-            f"The recording does not explain another {share}; cause: {verdict.cause}"
+            f"The recording does not explain another {_share(rest, verdict)}"
+            f"{before if is_most and not verdict.leading.is_gap else ''}; cause: {verdict.cause}"
             f"{_meanwhile(verdict)}."
         )
+        if verdict.cause in _TO_RECORD:
+            lines.append(f"To know more: {_TO_RECORD[verdict.cause]}.")
     return lines
 
 

@@ -351,6 +351,8 @@ class Verdict:
         Of the host's part: time between operations, and in calls that launch or wait.
     unnamed_ns
         Of what is not explained: long gaps between operations of a thread.
+    unnamed_before, unnamed_before_ns
+        The operation before which most of these lie, and how much; empty without any.
     device_idle_ns
         The time in which a rank's device runs nothing, as a mean over the ranks with a device;
         -1 if no rank has one.
@@ -386,6 +388,8 @@ class Verdict:
     gaps_ns: int
     calls_ns: int
     unnamed_ns: int
+    unnamed_before: str
+    unnamed_before_ns: int
     device_idle_ns: int
     exposed_ns: int
     leading: Leading
@@ -438,10 +442,8 @@ def judge(
     ----------
     path, unexplained, stragglers, communication
         The critical path of the window, and the analyses of it.
-    balanced_ns
-        The length of the window with balanced ranks.
-    num_steps
-        The number of marked steps in the window.
+    balanced_ns, num_steps
+        The length of the window with balanced ranks, and the number of marked steps in it.
 
     Returns
     -------
@@ -470,6 +472,8 @@ def judge(
         gaps_ns=path.by_kind()["host gap"],
         calls_ns=_calls(graph, path),
         unnamed_ns=sum(gap.time_ns for gap in gaps),
+        unnamed_before=gaps[0].before if gaps else "",
+        unnamed_before_ns=gaps[0].time_ns if gaps else 0,
         device_idle_ns=idle,
         exposed_ns=exposed,
         leading=_leading(graph, window, path, largest, gaps),
@@ -590,10 +594,14 @@ def _leading(
         in_gaps = sum(gap.time_ns for gap in repeated)
         if time > max(most, around_ns) or in_gaps > parts["host"]:
             return Leading(before, time, times, until, False, is_gap=True)
+    nowhere = pl.col("name").str.contains(f"^$|^{MARK}")
+    if part == "host" and found.select(nowhere.first()).item() and (gap := _leading_gap(path)):
+        # time between operations is of many places, and an operation may take longer than each
+        named = found.filter(~nowhere, pl.col("time") > gap.time_ns)
+        if not named.height:
+            return gap
+        found = named
     name, kind, time, count, *_ = found.row(0)
-    is_nowhere = not name or name.startswith(MARK)
-    if part == "host" and is_nowhere and (gap := _leading_gap(path)):
-        return gap
     stretches = segments.filter(name=name, kind=kind)
     stretches = stretches.with_columns(length=pl.col("end") - pl.col("start"))
     longest = stretches.sort("length", descending=True).row(0, named=True)
@@ -661,8 +669,7 @@ _WAITS = ("device sync", "stream sync", "event sync", "event query")
 class Meanwhile(NamedTuple):
     """The work that overlaps most of the unexplained time of a path.
 
-    ``time_ns`` is the time that operations of this name overlap; each counts, also if they run at
-    the same time.
+    ``time_ns`` is the time in which an operation of this name runs meanwhile.
     """
 
     name: str
@@ -703,21 +710,31 @@ def work_meanwhile(graph: EventGraph, path: CriticalPath) -> Meanwhile | None:
     whole = int((unexplained["end"] - unexplained["start"]).sum())
     category = graph.gather("category")
     on_device = category.is_in(DEVICE_WORK).to_numpy()
-    on_thread = category.is_in(_ON_THREADS).to_numpy() & (graph.op_parent < 0)
-    on_thread &= ~graph.named(pattern(*_WAITS))
+    on_thread = category.is_in(_ON_THREADS).to_numpy()
+    on_thread |= (graph.gather("comm_type") != "none").to_numpy() & ~on_device  # a label of gloo's
+    on_thread &= (graph.op_parent < 0) & ~graph.named(pattern(*_WAITS))
     thread = graph.numbers("thread")
     for kind, wanted in ((True, on_device), (False, on_thread)):
         ops = np.flatnonzero(wanted)
-        overlap = np.zeros(ops.size, dtype=np.int64)
-        for (rank, own), segments in unexplained.group_by("rank", "thread"):
-            mine = graph.op_trace[ops] == graph.job.ranks.index(rank)
-            mine &= kind | (thread[ops] != own)
-            overlap += _overlap(graph, ops, mine, segments)
+        of_ranks = [
+            (kind | (thread[ops] != own)) & (graph.op_trace[ops] == graph.job.ranks.index(rank))
+            for (rank, own), _ in unexplained.group_by("rank", "thread", maintain_order=True)
+        ]
+        paths = unexplained.partition_by("rank", "thread", maintain_order=True)
+        overlap = sum(
+            (_overlap(graph, ops, mine, path) for mine, path in zip(of_ranks, paths, strict=True)),
+            np.zeros(ops.size, dtype=np.int64),
+        )
         if not overlap.any():
             continue
-        sums = pl.DataFrame({"name": graph.names(ops), "time": overlap})
-        sums = sums.group_by("name").agg(pl.sum("time"))
-        name, time = sums.sort("time", "name", descending=[True, False]).row(0)
+        names = graph.names(ops)
+        sums = pl.DataFrame({"name": names, "time": overlap}).group_by("name").agg(pl.sum("time"))
+        name = sums.sort("time", "name", descending=[True, False])["name"][0]
+        same = (names == name).to_numpy()
+        time = sum(
+            _covered(graph, ops[mine & same], path)
+            for mine, path in zip(of_ranks, paths, strict=True)
+        )
         if 10 * time >= whole:
             return Meanwhile(name, time, kind)
     return None
@@ -729,3 +746,11 @@ def _overlap(graph: EventGraph, ops: Ints, mine: Bools, segments: pl.DataFrame) 
     overlap = path.until(graph.time[2 * ops + 1]) - path.until(graph.time[2 * ops])
     found: Ints = np.where(mine, overlap, 0)
     return found
+
+
+def _covered(graph: EventGraph, ops: Ints, segments: pl.DataFrame) -> int:
+    """Return for how long one of some operations runs during segments; ns."""
+    runs = union_of(graph.time[2 * ops], graph.time[2 * ops + 1])
+    ends = (segments[side].to_numpy() for side in ("end", "start"))
+    until, since = (int(runs.until(moments).sum()) for moments in ends)
+    return until - since

@@ -146,13 +146,19 @@ def match_collectives(across: Across) -> pl.DataFrame:
 def _by_comms_id(named: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Match the collectives of groups that all have an id; returns these, and the others.
 
-    Collectives of a rank with the same id, such as coalesced ones, are matched in their order.
+    Collectives of a rank with the same id, such as coalesced ones, are matched in their order. Ids
+    of which ranks share under half are none: some versions of PyTorch number the calls of a
+    process, and not those of a group.
     """
     has_ids = (pl.col("comms_id") >= 0).all().over(*_LANE)
     number = pl.int_range(pl.len(), dtype=pl.Int64).over(*_LANE, "rank", "comms_id")
     place = pl.struct("comms_id", number.alias("number")).rank("dense").cast(pl.Int64)
-    stated = named.filter(has_ids).with_columns(place=place)
-    return _whole(stated), named.filter(~has_ids)
+    whole = _whole(named.filter(has_ids).with_columns(place=place))
+    counts = named.group_by(*_LANE, "rank").len().group_by(*_LANE).agg(pl.col("len").min())
+    shared = whole.group_by(*_LANE, "rank").len().unique(_LANE).rename({"len": "shared"})
+    agreed = shared.join(counts, on=_LANE).filter(2 * pl.col("shared") >= pl.col("len"))
+    stated = whole.join(agreed, on=_LANE, how="semi", maintain_order="left")
+    return stated, named.join(agreed, on=_LANE, how="anti", maintain_order="left")
 
 
 def _whole(lane: pl.DataFrame) -> pl.DataFrame:
