@@ -584,17 +584,22 @@ def _on_its_own(graph: EventGraph) -> Bools:
     streams of its rank: a device that reports its state every 100 ms would end each window then.
     """
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
-    stream = np.where(on_device, graph.op_stream, -1)
-    places = np.stack([graph.op_trace, graph.numbers("device"), stream])
-    place = np.append(np.unique(places, axis=1, return_inverse=True)[1].ravel(), -1)
+    by_call = graph.edge_kind == EdgeKind.LAUNCH
+    by_none = np.append(on_device, False)
+    by_none[np.minimum(graph.destinations[by_call] // 2, graph.num_ops)] = False
+    if not by_none.any():  # as in most recordings: the rest takes as long as a sort
+        return by_none[:-1]
+    stream = np.unique(np.where(on_device, graph.op_stream, -1), return_inverse=True)[1]
+    device = np.unique(graph.numbers("device"), return_inverse=True)[1]
+    number = (graph.op_trace * (device.max() + 1) + device) * (stream.max() + 1) + stream
+    place = np.append(np.unique(number, return_inverse=True)[1], -1)
     into = np.minimum(graph.destinations // 2, graph.num_ops)
     source = np.minimum(graph.in_src // 2, graph.num_ops)
     leaves = place[source] != place[into]
     tied = np.zeros(graph.num_ops + 1, dtype=np.bool_)
     tied[place[source[leaves]]] = tied[place[into[leaves]]] = True
-    launched = into[(graph.edge_kind == EdgeKind.LAUNCH) & (into < graph.num_ops)]
     launches = np.zeros(len(graph.job.traces), dtype=np.bool_)
-    launches[graph.op_trace[launched[on_device[launched]]]] = True
+    launches[graph.op_trace[on_device & ~by_none[:-1]]] = True
     found: Bools = on_device & ~tied[place[:-1]] & launches[graph.op_trace]
     return found
 
