@@ -355,8 +355,8 @@ class ObfuscatedJob:
         }
         if self.fidelity and promised.tolerance > 0:
             found["how_far"] = {
-                "measure": "difference of the simulated time of the whole job, and of the time of any "
-                "kind of the critical path, as shares of the time of the whole job",
+                "measure": "difference of the simulated time of the whole job, and of the time of "
+                "any kind of the critical path, as shares of the time of the whole job",
                 "at_most": promised.tolerance,
                 "systems": [one.system for one in self.fidelity],
             }
