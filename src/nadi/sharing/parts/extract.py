@@ -278,7 +278,10 @@ def _written(
         nowhere[member.number] = member.names
     waits = boundary_waits(graph, cut, nowhere)
     if not whole.has_times:
-        waits = waits.with_columns(pl.lit(-1, pl.Int64).alias("at_ns"))
+        waits = pl.concat([
+            WAITS.empty(), *(_stated_waits(job.ranks[one.number], job.traces[one.number], one)
+                             for one in members),
+        ])  # fmt: skip
     tensors = pl.concat([
         PART_TENSORS.empty(),
         *(boundary_tensors(job.traces[one.number], one.kept, one.names) for one in members),
@@ -504,6 +507,20 @@ def boundary_waits(graph: EventGraph, cut: Cut, nodes: Sequence[Ints]) -> pl.Dat
         "of_rank": np.where(outside >= 0, ranks[graph.op_trace[outside]], -1),
     }
     return WAITS.build(op.size, columns).sort("rank", "node", "moment", maintain_order=True)
+
+
+def _stated_waits(rank: int, trace: Trace, member: _Member) -> pl.DataFrame:
+    """Return what operations of a part wait for outside in a job that was never run."""
+    src, dst = trace.deps["src"].to_numpy(), trace.deps["dst"].to_numpy()
+    enters = member.kept[dst] & ~member.kept[src]
+    src, dst = src[enters], dst[enters]
+    names = trace.nodes["name"].cast(pl.String)
+    columns = {
+        "rank": rank, "node": member.names[dst], "name": names.gather(dst), "moment": "start",
+        "at_ns": -1, "after_ns": 0, "kind": trace.deps["kind"].cast(pl.String).filter(enters),
+        "waits_for": names.gather(src), "of_rank": rank,
+    }  # fmt: skip
+    return WAITS.build(src.size, columns).sort("node", "waits_for", maintain_order=True)
 
 
 def cut_collectives(graph: EventGraph, chosen: Bools) -> int:

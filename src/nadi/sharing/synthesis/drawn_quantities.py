@@ -209,7 +209,7 @@ def drawn_steps(
     scores = _scores_of_steps(template.load[:, later])
     memory = memory_of_steps(scores)
     if memory:
-        rounds = [later[_following(scores, memory, num_steps, random)]]
+        rounds = [later[_following(scores, memory, num_steps - 1, random)]]
     else:
         rounds = [random.permutation(later) for _ in range(num_steps // later.size + 1)]
     step = np.concatenate([[0], *rounds])[:num_steps]
