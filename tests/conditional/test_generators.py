@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -342,9 +343,12 @@ def test_what_no_job_of_the_family_has_is_said(generator: ConditionalModel) -> N
 def test_shared_traces_are_priced_once(
     generator: ConditionalModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    priced = []
-    monkeypatch.setattr(
-        learned_times, "price_trace", lambda *given: priced.append(given) or price_trace(*given)
-    )
+    priced: list[Trace] = []
+
+    def counted(trace: Trace, *given: Any) -> Any:
+        priced.append(trace)
+        return price_trace(trace, *given)
+
+    monkeypatch.setattr(learned_times, "price_trace", counted)
     job = generator_job(generator, ranks=16, device="h100", tp=2, pp=1, layers=2)
     assert (len(job.traces), len(priced)) == (16, 1)
