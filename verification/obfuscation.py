@@ -4,8 +4,8 @@ Usage: python verification/obfuscation.py [--all] [JOB ...]
 
 A JOB is a folder as nadi simulate takes it; by default recordings of ../shared/data and generated
 jobs. At each level the job is written and read again. On every system that ships with Nadi and
-allows its ranks, the simulated step time and the time of each kind of the critical path differ
-by at most 1 % (names, shapes) or 3 % (structure) of the step time. No string of the original is in
+allows its ranks, the makespan and the time of each kind of the critical path differ
+by at most 1 % (names, shapes) or 3 % (structure) of the makespan. No string of the original is in
 any byte of the output, but words of the list of allowed words. Of jobs of known models, at most
 1.5 times as many as by chance are identified at structure, and 5 points more than by chance at
 private; at shapes, equations of FLOPs and bytes rank the true hidden size at most 10 points above
@@ -87,9 +87,9 @@ _KEYS = (
     "count", "neighboring_relation", "mechanism", "discrete Laplace noise", "computations",
     "comm_group.json", "box", "network", "a switch between all ranks", "bandwidth_gb_per_s",
     "latency_us",
-    "speed_of_computations", "difference of simulated step time",
-    ("difference of simulated step time, and of the time of any kind of the critical path, as "
-     "shares of the step time"),
+    "speed_of_computations", "difference of the simulated time of the whole job",
+    ("difference of the simulated time of the whole job, and of the time of any kind of the "
+     "critical path, as shares of the time of the whole job"),
 )  # fmt: skip
 
 

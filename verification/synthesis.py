@@ -1,4 +1,4 @@
-"""Synthetic jobs against jobs that were held back: similarity by measure, step times, deadlocks.
+"""Synthetic jobs against jobs that were held back: similarity by measure, makespans, deadlocks.
 
 Usage: python verification/synthesis.py [PART ...] [--cases] [--all] [--write FILE]
 
@@ -12,7 +12,7 @@ large recording, and all systems that ship with Nadi instead of two.
 What is held back is drawn, so that no result chooses it: of a recording any of its steps, by its
 name, and with ``--all`` each of them in turn; of language models width, depth and ranks, by one
 seed. All other steps are learned. All cases are printed, also where the other steps of the
-recording are so far away that none could be met. So errors of step times stand beside those that
+recording are so far away that none could be met. So errors of makespans stand beside those that
 each other step of the recording has, which was really taken.
 
 A measure holds if it is at least half of the way from the naive guess to the floor. The floor is
@@ -45,7 +45,7 @@ MEDIAN, NINETIETH = 0.05, 0.10
 SHARES = (0.5, 0.9)
 EQUAL = 0.01
 ALIKE = "those whose own steps differ by at most 10 %"
-UNLIKE = "step times of its own steps differ by more than 10 %"
+UNLIKE = "makespans of its own steps differ by more than 10 %"
 FEW, MANY = 20, 1000
 SYSTEMS = ("dgx-h100", "mi300x-node")
 RECORDED = ("cpu_ddp4", "gpu_resnet_pair")
@@ -98,9 +98,9 @@ class Scores:
     rows
         Case, measure, distance, floor and naive guess.
     errors
-        Of each case the relative differences of step times.
+        Of each case the relative differences of makespans.
     own
-        Of each recording the relative differences of the step times of all its other steps;
+        Of each recording the relative differences of the makespans of all its other steps;
         of generated jobs, which are the same each time, 0.
     """
 
@@ -141,7 +141,7 @@ class Scores:
         """Return whether the steps of a recording are alike to 10 %."""
         return bool(np.median(self.own[case]) <= NINETIETH)
 
-    def step_times(self, cases: Iterable[str]) -> tuple[list[float], list[float]]:
+    def makespans(self, cases: Iterable[str]) -> tuple[list[float], list[float]]:
         """Return the 50th and 90th percentile of the differences of some cases, and of their own.
 
         In the latter each case weighs as much as in the former.
@@ -263,7 +263,7 @@ def random_jobs(checks: Checks, count: int) -> None:
 
 
 def report(scores: Scores, checks: Checks) -> None:
-    """Count each measure of each case, and step times over all."""
+    """Count each measure of each case, and makespans over all."""
     for case in dict.fromkeys(row[0] for row in scores.rows):
         own = [row for row in scores.rows if row[0] == case]
         room = [row for row in own if row[4] > row[3] + EQUAL]
@@ -278,19 +278,19 @@ def report(scores: Scores, checks: Checks) -> None:
         if len(room) < len(own):
             print(f"     no room between floor and naive guess in {len(own) - len(room)} measures")
         times = np.array(scores.errors[case])
-        print(f"     {times.size} step times: median error {100 * np.median(times):.2f} %, "
+        print(f"     {times.size} makespans: median error {100 * np.median(times):.2f} %, "
               f"of its own steps {100 * np.median(scores.own[case]):.2f} %")  # fmt: skip
     near = [case for case in scores.errors if scores.is_within_own(case)]
-    checks.add_many("median error of step times at most 5 %, or that of another recorded step",
+    checks.add_many("median error of makespans at most 5 %, or that of another recorded step",
                     len(near), len(scores.errors))  # fmt: skip
     for about, cases in groups_of_cases(scores).items():
-        made, own = scores.step_times(cases)
-        print(f"     {about}: step times {_percentages(made)} (median, 90th percentile), of own "
+        made, own = scores.makespans(cases)
+        print(f"     {about}: makespans {_percentages(made)} (median, 90th percentile), of own "
               f"steps {_percentages(own)}")  # fmt: skip
         if about == ALIKE:
             for what, found, most in zip(("median", "90th percentile"), made, (MEDIAN, NINETIETH),
                                          strict=True):  # fmt: skip
-                checks.add(f"error of step times where own steps differ by at most 10 %, {what}",
+                checks.add(f"error of makespans where own steps differ by at most 10 %, {what}",
                            found <= most)  # fmt: skip
 
 
@@ -307,7 +307,7 @@ def groups_of_cases(scores: Scores) -> dict[str, list[str]]:
 
 
 def page(scores: Scores) -> str:
-    """Write the table of all measures; step times are the worst of all systems."""
+    """Write the table of all measures; makespans are the worst of all systems."""
     lines = [
         "# How near synthetic jobs are to jobs that were held back",
         "",
@@ -328,18 +328,18 @@ def page(scores: Scores) -> str:
             mark = near if ceiling > floor + EQUAL else "-"
             lines.append(f"| {measure} | {distance:.3f} | {floor:.3f} | {ceiling:.3f} | {mark} |")
     lines += [
-        "", "## Step times", "",
-        f"Errors of step times on {' and '.join(SYSTEMS)}; with `--all` on all shipped systems."
-        if not scores.everything else "Errors of step times on all shipped systems.",
+        "", "## Makespans", "",
+        f"Errors of makespans on {' and '.join(SYSTEMS)}; with `--all` on all shipped systems."
+        if not scores.everything else "Errors of makespans on all shipped systems.",
         "With and without changes. The last two columns are the errors that the other steps of the",
         "recording have, which were really taken: what is learned of these can hardly be",
         "nearer than they are. Generated jobs are the same each time.", "",
-        "| job | step times | median | 90th percentile | own steps, median | 90th percentile |",
+        "| job | makespans | median | 90th percentile | own steps, median | 90th percentile |",
         "|---|---|---|---|---|---|",
     ]  # fmt: skip
     every = {case: [case] for case in scores.errors} | groups_of_cases(scores)
     for about, cases in every.items():
-        made, own = scores.step_times(cases)
+        made, own = scores.makespans(cases)
         lines.append(
             f"| {about} | {sum(len(scores.errors[case]) for case in cases)} | "
             f"{_percentages(made, ' | ')} | {_percentages(own, ' | ')} |"
@@ -352,11 +352,11 @@ def _percentages(shares: list[float], between: str = ", ") -> str:
 
 
 def merged(scores: Scores, case: str) -> list[tuple[str, float, float, float]]:
-    """Return the measures of a case, of step times the one with the largest distance."""
+    """Return the measures of a case, of makespans the one with the largest distance."""
     own = [row[1:] for row in scores.rows if row[0] == case]
     times = [row for row in own if row[0].startswith("makespan")]
     worst = max(times, key=lambda row: row[1])
-    return [*(row for row in own if row not in times), ("step time, the worst", *worst[1:])]
+    return [*(row for row in own if row not in times), ("makespan, the worst", *worst[1:])]
 
 
 def main() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import csv
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.errors import InputError, NadiError, UsageError
+from nadi.sharing.conditional import learned_times
 from nadi.sharing.conditional.conditional_jobs import conditional_job
 from nadi.sharing.conditional.conditional_model import (
     ConditionalModel,
@@ -26,10 +29,12 @@ from nadi.sharing.conditional.corpora import (
     generated_jobs,
     listed_jobs,
 )
+from nadi.sharing.conditional.decision_trees import Tree
 from nadi.sharing.conditional.generators import generator_job, learn_generator, read_generator
 from nadi.sharing.conditional.program_learning import generator_of_jobs
 from nadi.sharing.conditional.stage_values import Conditions, with_usual
 from nadi.sharing.conditional.wished_conditions import wished_conditions
+from nadi.systems.prices.priced_traces import price_trace
 from nadi.trace import Job, Trace, validate_trace
 from tests.amounts import some
 
@@ -117,9 +122,9 @@ def test_what_is_beyond_the_learned_jobs_is_said(generator: ConditionalModel) ->
     [
         ({"schedule": "interleaved"}, "what it does was not learned; learned was 1f1b, gpipe"),
         ({"colour": 3}, "no learned job states it"),
-        ({"hidden": "wide"}, "it is a number of 1 or more"),
+        ({"hidden": "wide"}, "it has to be a whole number of 1 or more"),
         ({"zero": 7}, "what it does was not learned"),
-        ({"tp": 3, "ranks": 64}, "they are not tp"),
+        ({"tp": 3, "ranks": 64}, "= 3 does not divide them"),
         ({"heads": 7, "tp": 2}, "tp = 2 does not divide it"),
         ({"layers": 1, "pp": 4}, "there are 4 stages"),
         ({"layers": 1 << 30}, "too many operations"),
@@ -284,3 +289,66 @@ def test_ranks_share_experts_as_conditions_say() -> None:
 
 def exchanged(trace: Trace) -> int:
     return int(trace.nodes.filter(pl.col("comm_type") == "all_to_all")["comm_bytes"].sum())
+
+
+def test_who_has_no_counterpart_does_not_communicate(generator: ConditionalModel) -> None:
+    """Trees of few jobs with many stages may say that stages in the middle have the ends' group."""
+    always = decide_always(generator)
+    known = dict(next(one for one in generator.jobs if int(one["pp"]) > 1))
+    known |= {"pp": 4, "layers": 4, "tp": 1, "cp": 1, "sequence_parallel": False}
+    job = conditional_job(always, with_usual(known, ""))
+    for rank in range(len(job.traces)):
+        own = job.own_trace(rank)
+        peers = own.nodes.filter(pl.col("kind").is_in(["COMM_SEND", "COMM_RECV"]))
+        assert peers.select(pl.max_horizontal("src", "dst").is_between(0, 3))[:, 0].all()
+
+
+def decide_always(model: ConditionalModel) -> ConditionalModel:
+    """Return a generator that has all communication everywhere."""
+    yes = Tree(answer=1)
+    templates = tuple(
+        msgspec.structs.replace(one, present=yes) if one.way or one.peer else one
+        for one in model.templates
+    )
+    return msgspec.structs.replace(model, templates=templates)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "ranks", "said"),
+    [
+        ({"dp": 3}, 100, "dp \\* tp \\* cp \\* pp is 3"),
+        ({"tp": 4}, 13, "tp \\* cp \\* pp = 4 does not divide them"),
+        ({"tp": "eight"}, 0, "has to be a whole number"),
+        ({"tp": 1, "sequence_parallel": True}, 0, "one tensor parallel rank"),
+        ({"sequence": 512, "max_positions": 256}, 0, "max_positions is 256"),
+        ({"tp": 1, "heads": 6, "kv_heads": 4}, 0, "kv_heads = 4 does not divide them"),
+    ],
+)
+def test_requests_that_contradict_themselves_are_refused(
+    generator: ConditionalModel, wishes: Conditions, ranks: int, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        wished_conditions(generator, wishes, ranks=ranks)
+
+
+def test_what_no_job_of_the_family_has_is_said(generator: ConditionalModel) -> None:
+    found = wished_conditions(generator, {"family": "gpt", "gated": True})
+    assert "gated true of family gpt (learned false)" in found.beyond
+    longer = wished_conditions(generator, {"sequence": 4096}).conditions
+    assert int(longer["max_positions"]) >= 4096
+    stated = wished_conditions(generator, {"tp": 1, "kv_heads": 4}).conditions
+    assert int(stated["heads"]) % 4 == 0
+
+
+def test_shared_traces_are_priced_once(
+    generator: ConditionalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priced: list[Trace] = []
+
+    def counted(trace: Trace, *given: Any) -> Any:
+        priced.append(trace)
+        return price_trace(trace, *given)
+
+    monkeypatch.setattr(learned_times, "price_trace", counted)
+    job = generator_job(generator, ranks=16, device="h100", tp=2, pp=1, layers=2)
+    assert (len(job.traces), len(priced)) == (16, 1)

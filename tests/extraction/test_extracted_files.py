@@ -6,15 +6,20 @@ import csv
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import nadi
 from nadi.errors import InputError, UsageError
+from nadi.files.trace_files import read
+from nadi.models.job_files import write_job
 from nadi.recordings import read_job
+from nadi.recordings.jobs import read_ranks
 from nadi.trace import validate_trace
 from nadi.whatif import PartOf, part_operations
 from tests.conftest import PairWriter
@@ -249,9 +254,33 @@ def test_traces_without_times_are_refused(shared_traces: Path, tmp_path: Path) -
         nadi.extract(shared_traces / "et_only", output=tmp_path / "part", under="aten")
 
 
-def test_a_generated_job_without_times_is_refused(tmp_path: Path) -> None:
-    with nadi.JobBuilder(world_size=1) as builder:
-        builder.ranks[0].compute("gemm", duration="1 us")
-    nadi.write(builder.job.traces[0], tmp_path / "job.0.et")
-    with pytest.raises(InputError, match="1 of 1 operations have no timestamp"):
-        nadi.extract(tmp_path / "job.0.et", output=tmp_path / "part", ranks="0")
+def test_a_module_of_a_generated_job(tmp_path: Path) -> None:
+    """Operations, their bytes and what they wait for are those of the module in the whole."""
+    job = nadi.llm_job("gpt3-125m", tp=2, pp=2, global_batch=2)
+    assert isinstance(job, nadi.Job)
+    write_job(job, tmp_path / "whole")
+    for module in ("layers.3", "layers.3.mlp", "attention"):
+        part = nadi.extract(
+            tmp_path / "whole", output=tmp_path / "part", module=module, overwrite=True
+        )
+        assert (part.start_ns, part.end_ns) == (-1, -1)
+        expression = rf"(^|\.){re.escape(module)}(\.|$)"
+        count = waits = 0
+        traces = read_ranks(tmp_path / "whole")
+        for position, rank in enumerate(part.ranks):
+            whole = traces[rank]
+            inside = whole.nodes["name"].cast(pl.String).str.contains(expression).to_numpy()
+            made = read(tmp_path / "part" / f"rank{position}.et")
+            for column in ("name", "flops", "bytes", "comm_bytes", "layer"):
+                expected = whole.nodes[column].filter(pl.Series(inside))
+                assert made.nodes[column].cast(pl.String).equals(expected.cast(pl.String))
+            src, dst = whole.deps["src"].to_numpy(), whole.deps["dst"].to_numpy()
+            assert made.deps.height == (inside[src] & inside[dst]).sum()
+            waits += int((~inside[src] & inside[dst]).sum())
+            count += int(inside.sum())
+        assert (part.num_operations, part.waits.height) == (count, waits)
+        assert waits > 0
+    with pytest.raises(UsageError, match="no operation of the job has a timestamp"):
+        nadi.extract(tmp_path / "whole", output=tmp_path / "part", window="1ms:2ms")
+    with pytest.raises(UsageError, match="matches none of"):
+        nadi.extract(tmp_path / "whole", output=tmp_path / "other", module="layers.99")

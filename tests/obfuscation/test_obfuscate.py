@@ -12,7 +12,7 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.files.whole_folders import FILE_LIST
-from nadi.sharing import GUARANTEES, LEVELS
+from nadi.sharing import GUARANTEES, LEVELS, Fidelity
 from nadi.sharing.obfuscation.result import _systems_apart
 from nadi.trace.attributes import AttributeBuilder
 from nadi.trace.schema import NODES
@@ -239,9 +239,18 @@ def test_the_report_says_what_is_preserved_and_what_is_not(written: dict[str, Pa
 
 def test_systems_with_equal_figures_share_a_row() -> None:
     steps = {"a": 8, "b": 8, "c": 7, "d": 8}
-    same = {"obfuscated_step_ns": 9, "step": 0.1, "critical_path": 0.2}
-    rows = [{"system": name, "step_ns": step, **same} for name, step in steps.items()]
+    same = {"obfuscated_makespan_ns": 9, "makespan": 0.1, "critical_path": 0.2}
+    rows = [{"system": name, "makespan_ns": step, **same} for name, step in steps.items()]
     shown = dict(_systems_apart({"differences": rows}))
     assert list(shown) == [("differences", 0), ("differences", 2)]
     assert shown["differences", 0]["alike"] == "a and 2 others, alike"
     assert "alike" not in shown["differences", 2]
+
+
+def test_former_names_of_the_makespan_warn() -> None:
+    found = Fidelity("any", 100, 90, 0.05)
+    assert (found.makespan, found.largest) == (0.1, 0.1)
+    with pytest.warns(DeprecationWarning, match="makespan_ns"):
+        assert found.step_ns == found.makespan_ns
+    with pytest.warns(DeprecationWarning, match="makespan"):
+        assert found.step == found.makespan

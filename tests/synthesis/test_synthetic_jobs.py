@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.cli import main
 from nadi.sharing import TraceModel, columns_of_job, read_trace_model, write_trace_model
+from nadi.sharing.synthesis.drawn_quantities import drawn_steps
 from nadi.sharing.synthesis.grammar import of_layer
 from nadi.sharing.synthesis.job_columns import JobColumns
 from nadi.sharing.synthesis.model_bytes import decode_model, encode_model
@@ -275,3 +276,30 @@ def test_durations_have_the_sum_that_was_learned(demo_folder: Path) -> None:
         for one in (learned, made)
     )
     assert abs(other - total) < 0.05 * total
+
+
+def test_slow_steps_follow_each_other_as_learned(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    series = np.zeros(60)
+    for number in range(1, 60):
+        series[number] = 0.9 * series[number - 1] + random.standard_normal()
+    learned_job = nadi.sharing.learn(language_model(tmp_path, 128)).templates[0]
+    template = learned_job._replace(
+        role=(0,), pace=np.zeros((1, 60)), load=np.exp(series)[None]
+    )  # fmt: skip
+
+    def lag(load: np.ndarray) -> float:
+        found = np.log(load[1:])
+        return float(np.corrcoef(found[1:], found[:-1])[0, 1])
+
+    learned, is_copy = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_)
+    lags = []
+    for seed in range(10):
+        _, step = drawn_steps(template, learned, is_copy, 60, np.random.default_rng(seed))
+        assert step[0] == 0
+        assert sorted(step.tolist()) == list(range(60))
+        lags.append(lag(template.load[0, step]))
+    assert np.median(lags) > 0.6 < lag(template.load[0])
+    shuffled = template._replace(load=random.permutation(template.load[0])[None])
+    _, step = drawn_steps(shuffled, learned, is_copy, 60, random)
+    assert abs(lag(shuffled.load[0, step])) < 0.4

@@ -149,9 +149,11 @@ def find_modules(graph: EventGraph) -> ModuleTree:
     is accumulated directly after the operation that computed it, and belongs to its module. Work of
     the optimizer belongs to the module of the gradient that it uses, where the host trace
     states the storages of tensors. Device work belongs to the module of the call that launched
-    it. O(ops * depth).
+    it. Generated operations state their module in their names. O(ops * depth).
     """
     is_call, is_recorded = _calls(graph)
+    if not is_call.any() and (graph.gather("layer").to_numpy() >= 0).any():
+        return _stated_modules(graph, is_call)
     calls = _call_tree(graph, is_call)
     module_of_call, paths, parent = _modules(calls)
     module_of = np.full(graph.num_ops + 1, -1, dtype=np.int64)
@@ -183,6 +185,35 @@ def find_modules(graph: EventGraph) -> ModuleTree:
     work = np.flatnonzero(call >= 0)
     module[work], phase[work] = module[call[work]], phase[call[work]]
     return ModuleTree(tuple(paths), parent, module, phase, is_call, is_recorded, parts.how)
+
+
+def _stated_modules(graph: EventGraph, is_call: Bools) -> ModuleTree:
+    """Return the modules in names of generated operations, such as ``layers.3.attention.qkv``.
+
+    What stands before a dot in any name is a module: ``layers.3.attention.qkv.weight_gradient``
+    and ``layers.3.attention.qkv`` both belong to the last of these.
+    """
+    each = graph.names(np.argsort(graph.time[0 : 2 * graph.num_ops : 2], kind="stable"))
+    numbers: dict[str, int] = {}
+    parent: list[int] = []
+    for name in each.unique(maintain_order=True).to_list():
+        parts, around = name.split(".")[:_DEEPEST], -1
+        for depth in range(1, len(parts)):
+            path = ".".join(parts[:depth])
+            if path not in numbers:
+                numbers[path] = len(parent)
+                parent.append(around)
+            around = numbers[path]
+    names = graph.names(np.arange(graph.num_ops))
+    own = {one: numbers.get(one, numbers.get(one.rpartition(".")[0], -1))
+           for one in names.unique().to_list()}  # fmt: skip
+    module = np.array([own[one] for one in names.to_list()], dtype=np.int64)
+    stated = graph.gather("phase").cast(pl.String)
+    phase = np.full(graph.num_ops, _OTHER, dtype=np.uint8)
+    for number, word in enumerate(PHASES):
+        phase[(stated == word).to_numpy()] = number
+    around_each = np.array(parent, dtype=np.int64)
+    return ModuleTree(tuple(numbers), around_each, module, phase, is_call, False, "")
 
 
 def _calls(graph: EventGraph) -> tuple[Bools, bool]:

@@ -72,13 +72,15 @@ def conditional_job(model: ConditionalModel, known: Conditions) -> Job:
     - ``known``: All conditions that the learned jobs have.
     """
     stages = values_of_stages(known)
-    maker = _Maker(model)
+    world = int(np.prod([int(known[axis]) for axis in ("tp", "cp", "dp", "pp")]))
+    ways = sorted({one.way for one in model.templates} - {""})
+    members = {way: members_of(way, known) for way in ways}
+    maker = _Maker(model, members, world // len(stages))
     rows = [maker.rows(values) for values in stages]
     sizes = [_sizes(model, *own) for own in zip(stages, rows, strict=True)]
     _agree(model, rows, sizes)
-    ways = sorted({model.templates[one].way for own in rows for one in np.unique(own.template)})
-    members = {way: members_of(way, known) for way in ways if way}
-    world = int(np.prod([int(known[axis]) for axis in ("tp", "cp", "dp", "pp")]))
+    used = {model.templates[one].way for own in rows for one in np.unique(own.template)}
+    members = {way: members[way] for way in ways if way in used}
     traces = [
         _trace(model, own, size, values, list(members), world)
         for own, size, values in zip(rows, sizes, stages, strict=True)
@@ -93,16 +95,19 @@ def conditional_job(model: ConditionalModel, known: Conditions) -> Job:
 class _Maker:
     """Makes the operations of stages."""
 
-    def __init__(self, model: ConditionalModel) -> None:
+    def __init__(self, model: ConditionalModel, members: Mapping[str, Ints], inner: int) -> None:
         self.model = model
+        self.members = members
+        self.inner = inner  # ranks of a stage
         self.bodies = {(one.kind, one.slot): one.templates for one in model.bodies}
 
     def rows(self, values: StageValues) -> _Rows:
         """Return the operations of a stage, in order."""
+        has_others = [self._has_others(one, values) for one in self.model.templates]
 
         @cache
         def body(kind: str, slot: int, own: tuple[tuple[str, float], ...]) -> _Visited:
-            return self._visited(kind, slot, values.facts | dict(own))
+            return self._visited(kind, slot, values.facts | dict(own), has_others)
 
         program, first = _Program(), 0
         for segment in self._segments(values):
@@ -132,10 +137,25 @@ class _Maker:
             before = kind
         return found
 
-    def _visited(self, kind: str, slot: int, facts: Mapping[str, float]) -> _Visited:
+    def _has_others(self, template: OperationTemplate, values: StageValues) -> bool:
+        """Return whether those whom an operation of a stage communicates with are there.
+
+        Where few learned jobs have many stages, a tree may say otherwise.
+        """
+        if template.key.node_kind in _MESSAGES:
+            return 0 <= values.stage + template.peer < values.stages
+        if not template.way:
+            return True
+        first = values.stage * self.inner
+        own = np.arange(first, first + self.inner)
+        return bool(np.isin(own, self.members[template.way]).all())
+
+    def _visited(
+        self, kind: str, slot: int, facts: Mapping[str, float], has_others: Sequence[bool]
+    ) -> _Visited:
         chosen = [
             one for one in self.bodies.get((kind, slot), ())
-            if self.model.templates[one].present.decide(facts)
+            if has_others[one] and self.model.templates[one].present.decide(facts)
         ]  # fmt: skip
         return [
             (

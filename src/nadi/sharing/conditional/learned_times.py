@@ -24,7 +24,8 @@ def timed_job(job: Job, device: Device, times: LearnedTimes | None, seed: int = 
       operations.
     - Returns: O(operations of different traces).
     """
-    priced = {id(one): price_trace(one, device)[0] for one in job.traces}
+    different = {id(one): one for one in job.traces}
+    priced = {place: price_trace(one, device)[0] for place, one in different.items()}
     if times is None:
         return replace(job, traces=tuple(priced[id(one)] for one in job.traces))
     random = np.random.default_rng(seed)

@@ -62,20 +62,28 @@ def wished_conditions(
     if ranks:
         known |= {axis: 1 for axis in AXES if axis not in wishes}
         inner = int(np.prod([int(known[axis]) for axis in AXES if axis != "dp"]))
-        if ranks % inner or ("dp" in wishes and int(known["dp"]) * inner != ranks):
-            _refuse("ranks", ranks, f"they are not tp * cp * pp = {inner} times dp",
+        if ranks % inner:
+            _refuse("ranks", ranks, f"tp * cp * pp = {inner} does not divide them",
                     f"state a multiple of {inner}, or other axes")  # fmt: skip
+        if "dp" in wishes and int(known["dp"]) * inner != ranks:
+            _refuse("ranks", ranks, f"dp * tp * cp * pp is {int(known['dp']) * inner}",
+                    "leave dp out, or state so many ranks")  # fmt: skip
         known["dp"] = ranks // inner
     _follow_width(base, known, wishes)
     _share_experts(known, wishes)
     if int(known["tp"]) == 1 and "sequence_parallel" in known:
+        if wishes.get("sequence_parallel"):
+            _refuse("sequence_parallel", value=True, what="there is one tensor parallel rank",
+                    remedy="state a tp of 2 or more")  # fmt: skip
         known["sequence_parallel"] = False
+    if "max_positions" in known.keys() - wishes.keys():
+        known["max_positions"] = max(int(known["max_positions"]), int(known["sequence"]))
     if "global_batch" not in wishes:
         share = int(known["dp"]) * int(known["micro_batch"])
         known["global_batch"] = share * micro_batches_of(base)
     _check_shares(known)
     _check_size(known)
-    return Wished(known, tuple(_beyond(model, known)))
+    return Wished(known, (*_beyond(model, known), *_unlike_family(model, wishes)))
 
 
 def learned_range(model: ConditionalModel) -> dict[str, list[Any]]:
@@ -99,7 +107,8 @@ def _check_known(model: ConditionalModel, wishes: Mapping[str, int | str | bool]
         is_number = all(isinstance(one, int) and not isinstance(one, bool) for one in values)
         is_given = isinstance(value, int) and not isinstance(value, bool)
         if is_number and not (value in values or (is_given and int(value) > 0)):
-            _refuse(name, value, "it is a number of 1 or more", f"learned were {_range(values)}")
+            _refuse(name, value, "it has to be a whole number of 1 or more",
+                    f"learned were {_range(values)}")  # fmt: skip
         if value not in values and (not is_number or name in _KINDS or len(values) == 1):
             listed = ", ".join(map(_written, values))
             _refuse(name, value, "what it does was not learned", f"learned was {listed}")
@@ -121,13 +130,14 @@ def _follow_width(base: Conditions, known: Conditions, wishes: Mapping[str, Any]
     """Let heads and the MLP have the proportions to the hidden size that they have in ``base``."""
     tp = int(known["tp"])
     wider = int(known["hidden"]) / int(base["hidden"])
-    if "heads" in base and "heads" not in wishes:
+    if "heads" in base:
         of_key = max(int(base["heads"]) // int(base.get("kv_heads", base["heads"])), 1)
-        multiple = lcm(tp, of_key)
-        heads = max(round(int(base["heads"]) * wider / multiple), 1) * multiple
-        known["heads"] = heads
+        if "heads" not in wishes:
+            multiple = lcm(tp, int(wishes.get("kv_heads", of_key)))
+            known["heads"] = max(round(int(base["heads"]) * wider / multiple), 1) * multiple
+        heads = int(known["heads"])
         if "kv_heads" in base and "kv_heads" not in wishes:
-            keys = heads // of_key
+            keys = heads if heads % of_key else heads // of_key
             known["kv_heads"] = keys if tp % keys == 0 or keys % tp == 0 else tp
     multiple = tp * _MULTIPLE
     for name in {"ffn", "expert_ffn"} & base.keys() - wishes.keys():
@@ -161,6 +171,14 @@ def _check_shares(known: Conditions) -> None:
     if int(known.get(SHARED, 1)) > 1 and tp > 1 and not known.get("sequence_parallel", True):
         _refuse(SHARED, known[SHARED], "tensor parallel ranks hold the same tokens",
                 "state sequence_parallel, or tp 1")  # fmt: skip
+    positions = int(known.get("max_positions", known["sequence"]))
+    if int(known["sequence"]) > positions:
+        _refuse("sequence", known["sequence"], f"max_positions is {positions}",
+                "state a shorter sequence, or more max_positions")  # fmt: skip
+    keys = int(known.get("kv_heads", 1))
+    if "heads" in known and int(known["heads"]) % keys:
+        _refuse("heads", known["heads"], f"kv_heads = {keys} does not divide them",
+                f"state a multiple of {keys}, or other kv_heads")  # fmt: skip
     if int(known["layers"]) < int(known["pp"]):
         _refuse("layers", known["layers"], f"there are {known['pp']} stages", "state more layers")
 
@@ -186,6 +204,20 @@ def _beyond(model: ConditionalModel, known: Conditions) -> list[str]:
         if learned and not min(learned) <= value <= max(learned):
             least, most = f"{min(learned):,}", f"{max(learned):,}"
             found.append(f"{_NAMES.get(name, name)} {value:,} (learned {least} to {most})")
+    return found
+
+
+def _unlike_family(model: ConditionalModel, wishes: Mapping[str, Any]) -> list[str]:
+    """Return which stated words no learned job of the stated family has."""
+    family = wishes.get(LABEL)
+    jobs = [one for one in model.jobs if one.get(LABEL) == family]
+    found = []
+    for name, value in wishes.items():
+        if name != LABEL and jobs and isinstance(value, (str, bool)):
+            learned = sorted({_written(one[name]) for one in jobs if name in one})
+            if learned and _written(value) not in learned:
+                found.append(f"{name} {_written(value)} of family {family} "
+                             f"(learned {', '.join(learned)})")  # fmt: skip
     return found
 
 

@@ -1,4 +1,4 @@
-"""How far a job answers as its original: step time and critical path on described systems.
+"""How far a job answers as its original: makespan and critical path on described systems.
 
 What each level preserves, what it removes, against whom it protects, and what it is not.
 
@@ -6,10 +6,10 @@ An obfuscated job, and the report that is shared with it.
 
 A bound on how far two jobs answer apart, for every system of a box of networks.
 
-While operations keep their order, the step time of a job is the longest of its paths: of each,
+While operations keep their order, the makespan of a job is the longest of its paths: of each,
 computing time, plus bytes times the time of a byte, plus messages times the latency. So it is a
 convex function of the time of a byte and the latency. Between four networks it is at most what lies
-between their step times, and at least what the slopes at any of them continue to. The larger of one
+between their makespans, and at least what the slopes at any of them continue to. The larger of one
 job over the smaller of the other bounds the difference in all of the cell, and cells are halved
 until that is small enough. That a system computes faster or slower is the same as a slower or
 faster network.
@@ -17,6 +17,7 @@ faster network.
 Source: Rockafellar, Convex Analysis, sections 4 and 25.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -70,37 +71,54 @@ class _Tangent(NamedTuple):
 class Answer(NamedTuple):
     """What a simulation of a job on one system says."""
 
-    step: int  # ns
+    makespan: int  # ns
     path: Mapping[str, int]  # ns of the critical path, by kind
 
 
 class Fidelity(NamedTuple):
-    """How an obfuscated job differs from its original on one system, as shares of the step time.
+    """How an obfuscated job differs from its original on one system, as shares of the makespan.
 
     Attributes
     ----------
     system
         Its name.
-    step_ns, obfuscated_ns
-        The step times.
+    makespan_ns, obfuscated_ns
+        The simulated times of the whole jobs.
     path
         The largest difference of the critical path's time in any kind.
     """
 
     system: str
-    step_ns: int
+    makespan_ns: int
     obfuscated_ns: int
     path: float
 
     @property
-    def step(self) -> float:
-        """The difference of the step times."""
-        return abs(self.obfuscated_ns - self.step_ns) / max(self.step_ns, 1)
+    def makespan(self) -> float:
+        """The difference of the makespans."""
+        return abs(self.obfuscated_ns - self.makespan_ns) / max(self.makespan_ns, 1)
 
     @property
     def largest(self) -> float:
         """The larger of both differences."""
-        return max(self.step, self.path)
+        return max(self.makespan, self.path)
+
+    @property
+    def step_ns(self) -> int:
+        """The former name of ``makespan_ns``, for one release."""
+        _warn("step_ns is makespan_ns")
+        return self.makespan_ns
+
+    @property
+    def step(self) -> float:
+        """The former name of ``makespan``, for one release."""
+        _warn("step is makespan")
+        return self.makespan
+
+
+def _warn(about: str) -> None:
+    text = f"{about} now: it is the time of the whole job, not of one step"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def answers(job: Job, systems: Mapping[str, System]) -> dict[str, Answer]:
@@ -158,7 +176,7 @@ class Yardstick:
             done = _simulated(job, self.systems[name])
         except PairError:  # it would deadlock
             return None
-        if abs(done.makespan - before.step) > self.tolerance * before.step:
+        if abs(done.makespan - before.makespan) > self.tolerance * before.makespan:
             return None  # a path takes longer than a simulation
         after = Answer(done.makespan, simulated_path(done).by_kind())
         found = compared(name, before, after)
@@ -169,7 +187,7 @@ def compared(name: str, before: Answer, after: Answer) -> Fidelity:
     """Compare the answers of a job and of its obfuscation on one system."""
     kinds = {*before.path, *after.path}
     apart = max((abs(before.path.get(k, 0) - after.path.get(k, 0)) for k in kinds), default=0)
-    return Fidelity(name, before.step, after.step, apart / max(before.step, 1))
+    return Fidelity(name, before.makespan, after.makespan, apart / max(before.makespan, 1))
 
 
 LEVELS = ("names", "shapes", "structure", "private")
@@ -177,7 +195,7 @@ LEVELS = ("names", "shapes", "structure", "private")
 
 
 IN_BOX = 0.02
-"""By which share the step time may differ at level shapes on any system of the box."""
+"""By which share the makespan may differ at level shapes on any system of the box."""
 
 
 class Guarantee(NamedTuple):
@@ -190,8 +208,8 @@ class Guarantee(NamedTuple):
     against
         Who learns nothing about what, and who still can.
     tolerance
-        By how much step time and critical path may differ on a system, as a share of the step
-        time; negative if nothing is promised.
+        By how much makespan and critical path may differ on a system, as a share of the makespan;
+        negative if nothing is promised.
     """
 
     preserved: str
@@ -245,7 +263,7 @@ GUARANTEES = {
 NOT_GUARANTEED = (
     "It is no encryption: what simulations need can be read by everyone.",
     "Parallel layout is not hidden; below private, types of collectives and their order neither.",
-    "Step time, and so about how large the job is, is not hidden.",
+    "The time of the whole job, and so about how large it is, is not hidden.",
     "Releases of several recordings of one job can be recognized as of one job, at every level.",
     "Reports of releases at private add up: their epsilons are summed for one job.",
 )
@@ -306,7 +324,7 @@ class ObfuscatedJob:
     original_nodes
         Number of nodes of the original.
     in_box
-        By which share of the step time it differs at most on any system of the box, at ``shapes``
+        By which share of the makespan it differs at most on any system of the box, at ``shapes``
         of a job whose computations have times; for the owner, too.
     privacy
         At level ``private``.
@@ -337,14 +355,14 @@ class ObfuscatedJob:
         }
         if self.fidelity and promised.tolerance > 0:
             found["how_far"] = {
-                "measure": "difference of simulated step time, and of the time of any kind of the "
-                "critical path, as shares of the step time",
+                "measure": "difference of the simulated time of the whole job, and of the time of "
+                "any kind of the critical path, as shares of the time of the whole job",
                 "at_most": promised.tolerance,
                 "systems": [one.system for one in self.fidelity],
             }
         if self.in_box is not None:
             found["how_far"]["box"] = {
-                "measure": "difference of simulated step time", "at_most": IN_BOX,
+                "measure": "difference of the simulated time of the whole job", "at_most": IN_BOX,
                 "network": "a switch between all ranks", "bandwidth_gb_per_s": [
                     BOX.slowest, BOX.fastest,
                 ],
@@ -368,11 +386,11 @@ def network_of(num_ranks: int, bandwidth: float, latency: float) -> System:
 
 
 def largest_difference(before: Job, after: Job, tolerance: float) -> float | None:
-    """Bound the difference of two jobs' step times on every system of :data:`BOX`.
+    """Bound the difference of two jobs' makespans on every system of :data:`BOX`.
 
     - ``before``, ``after``: For a simulator, with the times of computations.
-    - ``tolerance``: A share of the step time.
-    - Returns: A bound, as a share of the shorter step time, that is at most the tolerance; None if
+    - ``tolerance``: A share of the makespan.
+    - Returns: A bound, as a share of the shorter makespan, that is at most the tolerance; None if
       the jobs differ by more, or it cannot be shown with at most 300 networks. O(networks *
       simulation).
     """
@@ -398,7 +416,7 @@ def largest_difference(before: Job, after: Job, tolerance: float) -> float | Non
 
 
 def _tangents(job: Job) -> Callable[[float, float], _Tangent]:
-    """Return a function that simulates a job, and the slopes of its step time, once a network."""
+    """Return a function that simulates a job, and the slopes of its makespan, once a network."""
     any_network = network_of(len(job.traces), 1.0, 0.0)
     simulated = simulator_of(price_job(job, any_network)[0], any_network)
 
@@ -428,7 +446,7 @@ def _first_cells() -> list[_Cell]:
 
 
 def _halves(cell: _Cell, corners: dict[_Point, _Tangent]) -> list[_Cell]:
-    """Halve a cell along the coordinate that the step time depends on more."""
+    """Halve a cell along the coordinate that the makespan depends on more."""
     low, high, short, long = cell
     if corners[high, short].time >= corners[low, long].time:
         middle = (low * high) ** 0.5

@@ -1,6 +1,6 @@
 """Obfuscate a job, write it, and map pseudonyms back for the owner of the key.
 
-Level ``structure``: as few intervals as keep step time and critical path within a bound.
+Level ``structure``: as few intervals as keep makespan and critical path within a bound.
 
 Level ``shapes``: sizes moved by secret amounts, as far as simulated answers stay.
 
@@ -246,7 +246,7 @@ class Moved(NamedTuple):
     job: Job  # the new job
     fidelity: list[Fidelity]  # how it differs on each system
     before: dict[str, Answer]  # the answers of the original
-    # by which share its step time differs at most on any system of the box; None if not asked
+    # by which share its makespan differs at most on any system of the box; None if not asked
     in_box: float | None
 
 
@@ -260,7 +260,7 @@ def move_job(
     - ``job``: Without names.
     - ``key``: With the salt of the job.
     - ``systems``: On which both jobs are simulated.
-    - ``in_box``: Whether step times are also kept on every system of the box, if computations have
+    - ``in_box``: Whether makespans are also kept on every system of the box, if computations have
       times.
     - Returns Moved
     - Raises InputError if no sizes can be moved within the tolerance.

@@ -18,9 +18,9 @@ def _described(done: ObfuscatedJob) -> dict[str, Any]:
         "differences": [
             {
                 "system": one.system,
-                "step_ns": one.step_ns,
-                "obfuscated_step_ns": one.obfuscated_ns,
-                "step": one.step,
+                "makespan_ns": one.makespan_ns,
+                "obfuscated_makespan_ns": one.obfuscated_ns,
+                "makespan": one.makespan,
                 "critical_path": one.path,
             }
             for one in done.fidelity
@@ -67,8 +67,9 @@ OBFUSCATION = Result(
         Lines(_promised),
         Rows("differences", "simulated, for the owner", None, (
             Column("system", "system", shown=lambda row: row.get("alike", row["system"])),
-            Column("step_ns", "step", NS),
-            Column("obfuscated_step_ns", "obfuscated", NS), Column("step", "difference", _SHARE),
+            Column("makespan_ns", "time of the job", NS),
+            Column("obfuscated_makespan_ns", "obfuscated", NS),
+            Column("makespan", "difference", _SHARE),
             Column("critical_path", "critical path", _SHARE),
         ), top=ALL, made=_systems_apart),
     ),

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.errors import InputError, checked
+from nadi.errors import InputError, Parameter, UsageError, checked
 from nadi.files.csv_tables import encode_table
 from nadi.files.files import check_target, locate, write_pieces
 from nadi.files.registry import format_named
@@ -25,6 +25,10 @@ from nadi.recordings.discover import list_files
 from nadi.recordings.job_of_files import ReadRank, load_recordings, why_empty
 from nadi.recordings.jobs import read_job
 from nadi.recordings.join_ranks import link_job
+from nadi.sharing.obfuscation.fidelity import network_of
+from nadi.simulation.accounts.simulation_as_recording import simulated_job
+from nadi.simulation.engine_driver import simulate_job
+from nadi.systems.prices.priced_traces import price_job
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import summed_issues
 from nadi.trace.schema import PART, PART_TENSORS, WAITS
@@ -42,6 +46,7 @@ from nadi.whatif.sub_traces import (
 
 _Progress = Callable[[str], None]
 _CHAKRA = "chakra"
+_STAND_IN = 25.0, 2000.0  # GB/s and ns of a switch
 _WANTED = "a host and a device trace per rank, device traces alone, or linked traces with times"
 
 
@@ -68,7 +73,8 @@ class Extraction:
     num_operations, num_all
         Operations of the part, and of the whole.
     start_ns, end_ns
-        When its first operation starts and its last ends, since the first of the whole.
+        When its first operation starts and its last ends, since the first of the whole; -1 in a
+        job that was never run, such as a generated one.
     waits, tensors
         What crosses the border: ``schema.WAITS`` and ``PART_TENSORS``.
     num_cut_collectives
@@ -99,6 +105,14 @@ class _Whole(NamedTuple):
     job: Job
     as_read: list[ReadRank]
     format: str
+
+    @property
+    def has_times(self) -> bool:
+        """Whether any operation has a timestamp, or there is none that could be run."""
+        traces = self.job.traces
+        return bool(self.as_read) or not any(one.nodes.height for one in traces) or any(
+            (one.column("start") >= 0).any() for one in traces
+        )  # fmt: skip
 
 
 class _Member(NamedTuple):
@@ -151,7 +165,7 @@ def extract(
     part_of = PartOf(**{name: str(value) for name, value in conditions.items()})
     whole = _read(paths, progress, force=force)
     progress("building the event graph")
-    graph = build_graph(whole.job)
+    graph = build_graph(whole.job if whole.has_times else _with_stand_in_times(whole.job, part_of))
     _check_times(graph, paths)
     progress("finding the part")
     chosen = part_operations(graph, part_of)
@@ -163,6 +177,20 @@ def extract(
         places = [inside / target.name for target in targets]
         done = _written(whole, graph, chosen, members, part_of, places, progress)
     return replace(done, files=tuple(targets))
+
+
+def _with_stand_in_times(job: Job, part_of: PartOf) -> Job:
+    """Return a job that was never run with times of a switch, so that its parts can be found.
+
+    Nothing of these times is written. Rows stay as they are.
+    """
+    if part_of.window:
+        raise UsageError(
+            Parameter("window", part_of.window), "no operation of the job has a timestamp",
+            "simulate the job, or name the part otherwise",
+        )  # fmt: skip
+    system = network_of(len(job.traces), *_STAND_IN)
+    return simulated_job(simulate_job(price_job(job, system)[0], system))
 
 
 def _check_times(graph: EventGraph, paths: Sequence[Path | str]) -> None:
@@ -249,6 +277,11 @@ def _written(
     for member in members:
         nowhere[member.number] = member.names
     waits = boundary_waits(graph, cut, nowhere)
+    if not whole.has_times:
+        waits = pl.concat([
+            WAITS.empty(), *(_stated_waits(job.ranks[one.number], job.traces[one.number], one)
+                             for one in members),
+        ])  # fmt: skip
     tensors = pl.concat([
         PART_TENSORS.empty(),
         *(boundary_tensors(job.traces[one.number], one.kept, one.names) for one in members),
@@ -270,8 +303,8 @@ def _written(
         ranks=ranks,
         num_operations=int(chosen.sum()),
         num_all=graph.num_ops,
-        start_ns=int(starts[chosen].min()),
-        end_ns=int(ends[chosen].max()),
+        start_ns=int(starts[chosen].min()) if whole.has_times else -1,
+        end_ns=int(ends[chosen].max()) if whole.has_times else -1,
         waits=waits,
         tensors=tensors,
         num_cut_collectives=cut_collectives(graph, chosen),
@@ -474,6 +507,20 @@ def boundary_waits(graph: EventGraph, cut: Cut, nodes: Sequence[Ints]) -> pl.Dat
         "of_rank": np.where(outside >= 0, ranks[graph.op_trace[outside]], -1),
     }
     return WAITS.build(op.size, columns).sort("rank", "node", "moment", maintain_order=True)
+
+
+def _stated_waits(rank: int, trace: Trace, member: _Member) -> pl.DataFrame:
+    """Return what operations of a part wait for outside in a job that was never run."""
+    src, dst = trace.deps["src"].to_numpy(), trace.deps["dst"].to_numpy()
+    enters = member.kept[dst] & ~member.kept[src]
+    src, dst = src[enters], dst[enters]
+    names = trace.nodes["name"].cast(pl.String)
+    columns = {
+        "rank": rank, "node": member.names[dst], "name": names.gather(dst), "moment": "start",
+        "at_ns": -1, "after_ns": 0, "kind": trace.deps["kind"].cast(pl.String).filter(enters),
+        "waits_for": names.gather(src), "of_rank": rank,
+    }  # fmt: skip
+    return WAITS.build(src.size, columns).sort("node", "waits_for", maintain_order=True)
 
 
 def cut_collectives(graph: EventGraph, chosen: Bools) -> int:

@@ -44,10 +44,11 @@ def _sizes(tensors: pl.DataFrame) -> dict[str, int]:
 def _headline(data: dict[str, Any]) -> str:
     count, whole = data["operations"], data["operations_of_the_whole"]
     ranks = f"rank{'s' if len(data['ranks']) > 1 else ''} {rank_ranges(data['ranks'])}"
+    start, end = data["start_ns"], data["end_ns"]
+    when = f", from {format_ns(start)} to {format_ns(end)}" if end >= 0 else ""
     return (
         f"{data['part_of']}: {format_count(count)} of {format_count(whole)} operations "
-        f"({format_percent(count, whole)}), {ranks}, from {format_ns(data['start_ns'])} to "
-        f"{format_ns(data['end_ns'])}"
+        f"({format_percent(count, whole)}), {ranks}{when}"
     )
 
 

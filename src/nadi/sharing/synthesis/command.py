@@ -153,7 +153,9 @@ def _of_conditions(
         name, sign, value = one.partition("=")
         if not (name and sign and value):
             raise UsageError(one, "it is no NAME=VALUE", "write --set zero=3")
-        wishes[name] = condition_of(value)
+        stated_value = condition_of(value)
+        if wishes.setdefault(name, stated_value) != stated_value:
+            raise UsageError(one, f"{name} is stated as {wishes[name]}, too", "state it once")
     generator = read_generator(model)
     wished = wished_conditions(generator, wishes, ranks=ranks, seed=seed)
     stated = [name for name in wished.conditions if name in wishes]

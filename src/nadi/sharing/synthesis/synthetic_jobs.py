@@ -346,7 +346,9 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     ranks = []
     for rank in range(layout.num_ranks):
         lives = _lives(template, made, learned[rank], contexts[learned[rank]], wishes)
-        ranks.append(_rank(maker, rank, tokens[rank], of_rank[rank], lives))
+        made_rank = _rank(maker, rank, tokens[rank], of_rank[rank], lives)
+        number = np.repeat(np.arange(len(steps[rank])), [one.size for one in steps[rank]])
+        ranks.append(made_rank._replace(step=number))
     groups = tuple(maker.groups)
     lanes = [np.where(one.stream >= 0, 2 * one.stream, 2 * one.thread + 1) for one in ranks]
     lanes = [np.where((one.stream < 0) & (one.thread < 0), -1, lane)
