@@ -1,5 +1,6 @@
 """How long steps of an engine take, as tables: by tokens, by requests, and by attention."""
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -162,7 +163,7 @@ def _by_layer(path: Path, sizes: str) -> dict[str, tuple[Floats, Floats]]:
     return found
 
 
-def _measured(path: Path, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+def _measured(path: Path, columns: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
     """Read sizes and times; raises FormatError if one is missing, infinite or negative."""
     frame = read_table(str(path), read_file(path).content.tobytes(), columns, _REMEDY)
     numbers = frame.select(name for name, kind in columns.items() if kind == pl.Float64)
