@@ -47,6 +47,24 @@ def test_workflows_try_each_python_that_is_supported() -> None:
         assert 'python: ["3.11", "3.12", "3.13", "3.14"]' in text
 
 
+def test_actions_of_workflows_are_pinned_to_commits() -> None:
+    used = [
+        (path.name, line.strip())
+        for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+        for line in path.read_text().splitlines() if "uses:" in line
+    ]  # fmt: skip
+    assert used
+    pinned = re.compile(r"- uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert [(name, line) for name, line in used if not pinned.fullmatch(line)] == []
+
+
+def test_a_release_has_the_parts_and_provenance_that_security_promises() -> None:
+    text = (ROOT / ".github" / "workflows" / "wheels.yml").read_text()
+    (parts,) = re.findall(r"cyclonedx-py environment --output-file dist/(\S+)", text)
+    assert f"`{parts}`" in (ROOT / "SECURITY.md").read_text()
+    assert re.search(r"attest-build-provenance@.*\n +with:\n +subject-path: dist/\*\n", text)
+
+
 def test_a_wheel_has_all_files_of_the_package(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],

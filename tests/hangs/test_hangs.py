@@ -19,6 +19,7 @@ import nadi
 import nadi.cli
 from nadi.bottlenecks import Hang, find_hang
 from nadi.files import pickle_kernels as kernels
+from nadi.files.flight_recorder import parse_dump
 from nadi.files.plain_pickles import PickledValues, read_plain
 from tests.formats.flight_records import Job
 
@@ -330,6 +331,27 @@ def test_hostile_pickles_are_refused_at_once(body: bytes, what: str) -> None:
         read_plain(b"\x80\4" + body, "dump")
     with pytest.raises(nadi.errors.FormatError, match=what):
         PickledValues.read(_bytes(b"\x80\4" + body), "dump")
+
+
+def test_lists_that_a_pickle_repeats_are_no_bomb(tmp_path: Path) -> None:
+    """500 kB stood for 64 million frames, in 7 GB; and a few bytes for sizes that never end."""
+    for name in ("frames", "input_sizes", "input_dtypes"):
+        dump = _job().dumps()[0]
+        values: list[Any] = [{"name": "f", "filename": "a.py", "line": 1}] * 5000
+        if name != "frames":
+            for _ in range(20):
+                values = [values] * 10
+        dump["entries"] = [{**dump["entries"][0], name: values}] * 5000
+        content = pickle.dumps(dump)
+        assert len(content) < 50_000
+        with pytest.raises(nadi.errors.FormatError, match="than the file has bytes"):
+            parse_dump(content, "dump", 0)
+    dump = _job().dumps()[0]
+    ranks = list(range(10_000))
+    dump["pg_config"] = {str(group): {"ranks": ranks} for group in range(10_000)}
+    members = parse_dump(pickle.dumps(dump), "dump", 0).members
+    assert len(members) == 10_000
+    assert len({id(of) for of in members.values()}) == 1
 
 
 def test_two_dumps_of_a_rank_and_files_that_are_none(tmp_path: Path) -> None:

@@ -170,6 +170,17 @@ def test_what_a_server_reads_says_where_it_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "dense.csv").write_text("layer,tokens,time_us\na,1,2\n")
     with pytest.raises(FormatError, match="fewer than two sizes"):
         profiled_times(tmp_path, 2)
+    (tmp_path / "dense.csv").write_text("layer,tokens,time_us\na,1,2\na,2,2\n")
+    (tmp_path / "per_sequence.csv").write_text("layer,sequences,time_us\na,1,2\na,2,2\n")
+    head = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"
+    scattered = "".join(f"{k},{k},{k},{k},{k}\n" for k in range(1, 3000))
+    for rows, what in (
+        (scattered, "81,000,000,000,000 cells"), ("1,2,3,4,-5\n", "negative"),
+        ("1,2,3,4,inf\n", "infinite"), ("1,2,3,4,\n", "missing"), ("nan,2,3,4,5\n", "missing"),
+    ):  # fmt: skip
+        (tmp_path / "attention.csv").write_text(head + rows)
+        with pytest.raises(FormatError, match=what):
+            profiled_times(tmp_path, 2)
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,7 @@ def parse_dump(content: bytes, name: str, rank: int) -> Dump:
         raise FormatError(name, _NOT_A_DUMP, "it is neither a pickle nor JSON") from None
     if not isinstance(made, dict) or "entries" not in made:
         raise FormatError(name, _NOT_A_DUMP, "a dump is a dictionary with a list of entries")
+    _refuse_repeated(made["entries"], len(content), name)
     try:
         file = msgspec.convert(made, _File, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -226,6 +227,9 @@ def parse_dump(content: bytes, name: str, rank: int) -> Dump:
     group_of_id = {str(one.pg_id): one.process_group[0] for one in file.entries}
     status = {group_of_id.get(str(key), ""): one for key, one in file.pg_status.items()}
     completed = {group: one.last_completed_collective for group, one in status.items()}
+    # a pickle may refer to one list for many groups
+    ranks_of = {id(one.ranks): one.ranks for one in file.pg_config.values()}
+    ranks = {number: _ranks(stated) for number, stated in ranks_of.items()}
     for one in file.entries:
         # NCCL's watchdog retires what it gives up, too; other libraries never tell a state
         one.is_done = (
@@ -237,10 +241,34 @@ def parse_dump(content: bytes, name: str, rank: int) -> Dump:
         path=name,
         rank=rank,
         entries=file.entries,
-        members={key: ranks for key, one in file.pg_config.items() if (ranks := _ranks(one.ranks))},
+        members={key: of for key, one in file.pg_config.items() if (of := ranks[id(one.ranks)])},
         enqueued={group: one.last_enqueued_collective for group, one in status.items()},
         completed=completed,
     )
+
+
+def _refuse_repeated(entries: Any, size: int, name: str) -> None:
+    """Refuse a dump whose entries have more values than the file has bytes.
+
+    In a pickle, many entries may refer to one list, and that to others: a few bytes stand for
+    billions of values.
+    """
+    for entry in entries if isinstance(entries, (list, tuple)) else ():
+        if not isinstance(entry, dict):
+            continue
+        frames = entry.get("frames")
+        size -= len(frames) if isinstance(frames, (list, tuple)) else 0
+        inside = [entry.get("input_sizes"), entry.get("input_dtypes")]
+        while inside and size >= 0:
+            size -= 1
+            value = inside.pop()
+            if isinstance(value, dict):
+                inside += value.values()
+            elif isinstance(value, (list, tuple)):
+                inside += value
+        if size < 0:
+            what = "its entries have more frames and sizes than the file has bytes"
+            raise FormatError(name, what, "dump again")
 
 
 def _ranks(stated: Any) -> tuple[int, ...]:

@@ -1,5 +1,7 @@
 """How long steps of an engine take, as tables: by tokens, by requests, and by attention."""
 
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ _GRID = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 _FILES = ("dense.csv", "per_sequence.csv", "attention.csv")
 _ONCE = ("embedding", "final_layernorm")  # of a step; all else is of each layer
 _TWICE = ("layernorm",)  # of a layer
+_MOST_CELLS = 1 << 22  # of the grid of attention
 _REMEDY = "give a folder with dense.csv, per_sequence.csv and attention.csv"
 
 
@@ -152,7 +155,7 @@ def profiled_times(folder: str | Path, layers: int) -> StepTimes:
 def _by_layer(path: Path, sizes: str) -> dict[str, tuple[Floats, Floats]]:
     """Read the sizes and times of each kind of layer, ascending."""
     columns = {"layer": pl.String, sizes: pl.Float64, "time_us": pl.Float64}
-    frame = read_table(str(path), read_file(path).content.tobytes(), columns, _REMEDY)
+    frame = _measured(path, columns)
     found = {}
     for (name,), part in frame.group_by("layer", maintain_order=True):
         ordered = part.unique(sizes).sort(sizes)
@@ -166,16 +169,30 @@ def _by_layer(path: Path, sizes: str) -> dict[str, tuple[Floats, Floats]]:
     return found
 
 
+def _measured(path: Path, columns: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    """Read sizes and times; raises FormatError if one is missing, infinite or negative."""
+    frame = read_table(str(path), read_file(path).content.tobytes(), columns, _REMEDY)
+    numbers = frame.select(name for name, kind in columns.items() if kind == pl.Float64)
+    is_known = (pl.all().is_finite() & (pl.all() >= 0)).fill_null(value=False)
+    if not numbers.select(pl.all_horizontal(is_known).all()).item():
+        what = "a size or a time is missing, infinite or negative"
+        raise FormatError(str(path), what, "profile it again")
+    return frame
+
+
 def _grid(path: Path) -> tuple[tuple[Floats, Floats, Floats, Floats], Floats]:
     """Read the grid of attention; cells that were not measured are the sum of their parts."""
-    columns = dict.fromkeys((*_GRID, "time_us"), pl.Float64)
-    frame = read_table(str(path), read_file(path).content.tobytes(), columns, _REMEDY)
+    frame = _measured(path, dict.fromkeys((*_GRID, "time_us"), pl.Float64))
     axes = [np.unique(np.append(frame[name].to_numpy(), 0.0)) for name in _GRID]
     if any(axis.size < 2 for axis in axes):
         raise FormatError(str(path), "has one size of a kind", "profile several")
+    cells = prod(axis.size for axis in axes)
+    if cells > _MOST_CELLS:  # a thousand scattered points stand for a million million
+        what = f"its sizes make a grid of {cells:,} cells, and at most {_MOST_CELLS:,} are read"
+        raise FormatError(str(path), what, "profile fewer sizes of each kind")
     grid = np.full([axis.size for axis in axes], np.nan)
-    cells = [np.searchsorted(axis, frame[name]) for axis, name in zip(axes, _GRID, strict=True)]
-    grid[tuple(cells)] = frame["time_us"].to_numpy()
+    places = [np.searchsorted(axis, frame[name]) for axis, name in zip(axes, _GRID, strict=True)]
+    grid[tuple(places)] = frame["time_us"].to_numpy()
     # without a chunk, nothing is before it; without requests that generate, nothing before them
     grid[0, 0, 0, :] = 0.0
     grid[0, 0, :, 0] = np.where(np.isnan(grid[0, 0, :, 0]), grid[0, 0, :, 1], grid[0, 0, :, 0])

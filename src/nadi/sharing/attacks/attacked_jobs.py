@@ -256,7 +256,8 @@ def _released(job: Job, level: str, random: np.random.Generator) -> Seen | None:
     if level == "original":
         return seen_of(job)
     try:
-        return seen_of(obfuscate_with(job, SecretKey(random.bytes(32)), level).job)
+        key = SecretKey(random.bytes(32))
+        return seen_of(obfuscate_with(job, key, level, for_owner=False).job)
     except InputError:
         return None
 

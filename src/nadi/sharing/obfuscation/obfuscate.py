@@ -430,9 +430,14 @@ def obfuscate_with(
     *,
     system: SystemFile | None = None,
     epsilon: float = 1.0,
+    for_owner: bool = True,
     progress: _Progress = lambda _: None,
 ) -> ObfuscatedJob:
-    """Obfuscate a job with a key that was read; else as :func:`obfuscate`."""
+    """Obfuscate a job with a key that was read; else as :func:`obfuscate`.
+
+    - ``for_owner``: Whether to measure what the owner alone gets to know, on which no release
+      depends: how far the answers at ``private`` differ.
+    """
     salted = owner.for_job(job_digest(whole.traces))
     if level == "private":  # where nothing may follow from the job but by noise
         salted = SecretKey(owner.secret, token_bytes(len(salted.salt)))
@@ -453,7 +458,10 @@ def obfuscate_with(
     recording, done = done.job, replace(done, recorded=done.recorded and level == "shapes")
     if level == "private":
         progress("adding noise")
-        return _private(done, simulator_job(recording), systems, epsilon)
+        plain = simulator_job(recording)
+        noisy, loss = noisy_job(plain, epsilon)
+        done = replace(done, job=noisy, privacy=loss)
+        return replace(done, fidelity=_measured(plain, noisy, systems)) if for_owner else done
     progress("moving sizes")
     moved = move_job(recording, salted, systems, in_box=level == "shapes")
     job, fidelity = moved.job, moved.fidelity
@@ -463,13 +471,9 @@ def obfuscate_with(
     return replace(done, job=job, fidelity=tuple(fidelity), in_box=moved.in_box)
 
 
-def _private(
-    done: ObfuscatedJob, plain: Job, systems: Mapping[str, System], epsilon: float
-) -> ObfuscatedJob:
-    noisy, loss = noisy_job(plain, epsilon)
+def _measured(plain: Job, noisy: Job, systems: Mapping[str, System]) -> tuple[Fidelity, ...]:
     before, after = answers(plain, systems), answers(noisy, systems)
-    fidelity = tuple(compared(name, before[name], after[name]) for name in systems)
-    return replace(done, job=noisy, fidelity=fidelity, privacy=loss)
+    return tuple(compared(name, before[name], after[name]) for name in systems)
 
 
 def _systems_for(ranks: int) -> dict[str, System]:
