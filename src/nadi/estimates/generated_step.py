@@ -26,6 +26,7 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
+from nadi.estimates.shared_tiers import Followed, SharedMoves, followed
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.uneven_pipelines import ChunkSeconds, followed_seconds, is_followed
@@ -68,9 +69,8 @@ def generated_step(
     training = executions.training == 1
     optimizer = _optimizer(executions, shape, block, ends)
     layers = shape.blocks
-    moves = _moves_of_update(executions, shape, block, ends)
+    moves = _moves_of_update(machine, executions, shape, block, ends)
     gathered = _gathered(executions, shape, ends)
-    update, exposed, rate = _streamed(machine, executions, moves, gathered, ends)
     moved, plain, (turning, first) = _stages(machine, executions, shape, costs, ends)
     stages = plain.with_gathers(shape.stages, gather_seconds(executions, shape, costs, ends))
     gathering = stages.slowest - plain.slowest
@@ -82,15 +82,15 @@ def generated_step(
     passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
     few = np.maximum(shape.first, 1.0)
     late = np.where(alone, turning.backward / layers, first.last_backward / few) - moved.plain[1]
-    drained = (shape.stages - 1) * first.last_backward + 2.0 * turning.last_backward
-    drained = np.where(executions.activations_offload == 1, drained, 0.0)
-    together = _moving_together(machine, executions, shape, costs, ends)
-    extra, bubble = _shared(shape, together, slowest, bubble, drained)
+    on_all = _followed_moves(machine, executions, shape, costs, ends, moved, stages.hop)
+    late = on_all.into(late, on_all.backward / np.broadcast_to(shape.num_blocks, executions.num_executions)[on_all.rows] - np.broadcast_to(moved.plain[1], executions.num_executions)[on_all.rows])
+    reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
+    extra, bubble = _shared(machine, executions, shape, costs, ends, on_all, (slowest, transfers, bubble))
+    update, exposed, rate = _streamed(machine, executions, moves, gathered, ends, on_all, reduced + _before_update(shape, ends))
     passes, slowest = passes._replace(forward=passes.forward + extra), slowest + extra
     offload = moved.times(layers, np.where(is_last, shape.last, shape.first), passes, rate)
     work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
-    reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
     exposed = exposed - _gathered_beside_stores(
         machine, executions, moves, update, exposed, moved.before_update + reduced, gathered
     )  # fmt: skip
@@ -151,37 +151,59 @@ def _stages(
     return moved, stages, (turning, first)
 
 
-def _moving_together(
-    machine: MachineDescription,
-    executions: Executions,
-    shape: StepShape,
-    costs: GeneratedCosts,
-    ends: StepEnds,
+def _followed_moves(
+    machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
+    ends: StepEnds, moved: StagedMoves, hop: Floats,
+) -> Followed:  # fmt: skip
+    """Follow the moves of stages that share the second tier."""
+    states = _STATE * executions.optimizer_offload
+    head = ends.head * _element(costs.block, ends) * executions.weight_offload
+    return followed(machine, executions, shape, costs, SharedMoves(
+        moved.forward, moved.backward, hop, moved.weights, moved.activations, head,
+        *(states * one.share for one in (ends.layer, ends.first, ends.last)),
+    ))  # fmt: skip
+
+
+def _most_of_groups(
+    shape: StepShape, sharing: Floats, layer: Floats, first: Floats, last: Floats
 ) -> Floats:
-    """Give the seconds in which a tier that all stages share moves what a micro-batch needs.
+    """Give the mean of the stages that share a tier, of those that have most.
 
-    It is the mean of the stages, as others take what one leaves. While the pipeline fills and
-    drains, half of them move.
+    ``layer``, ``first`` and ``last`` are of a layer, the embedding and the head.
     """
-    moves = StagedMoves(machine, executions, costs.block, costs.counts, executions.num_procs)
-    last = moves.moving(shape.last, ends.head * _element(costs.block, ends))
-    first = moves.moving(shape.first, np.zeros(1))
-    others = moves.moving(shape.blocks, np.zeros(1))
-    found = (first + last + (shape.stages - 2) * others) / shape.stages
-    return np.where(machine.mem2.shared_by > executions.procs_of_stage, found, 0.0)
+    rest = shape.stages - sharing * np.floor((shape.stages - 1) / sharing)  # of the last group
+    lone = shape.blocks - shape.first  # embedding and head count as layers
+    begin = (sharing * shape.blocks - lone) * layer + first
+    end = (rest * shape.blocks - np.minimum(shape.missing, rest) - lone) * layer + last
+    every = (shape.num_blocks * layer + first + last) / shape.stages
+    found: Floats = np.where(
+        sharing < shape.stages, np.maximum(begin / sharing, end / rest), every
+    )
+    return found
 
 
-def _shared(
-    shape: StepShape, together: Floats, slowest: Floats, bubble: Floats, drained: Floats
-) -> tuple[Floats, Floats]:
+def _shared(machine, executions, shape, costs, ends, on_all, pipeline):
     """Give by how much a tier that stages share extends a microbatch, and the bubble then.
 
-    While the pipeline fills and drains, half of its stages move; after the last forward, none
-    stores: ``drained`` are those seconds.
+    In inference, all stages move at once. Of training their moves were followed.
     """
-    rest = (bubble + drained) / 2.0
-    longer = (shape.microbatches * (together - slowest) > bubble - rest) & (together > 0)
-    return np.where(longer, together - slowest, 0.0), np.where(longer, rest, bubble)
+    slowest, transfers, bubble = pipeline
+    num = executions.num_executions
+    block, tier = costs.block, machine.mem2
+    sharing = tier.stages_together(executions)
+    away = executions.weight_offload * (executions.training == 0)
+    weights = _most_of_groups(
+        shape, sharing, block.weights * away, np.zeros(1), ends.head * _element(block, ends) * away
+    )
+    together = tier.moving_time(weights, np.zeros(1), executions.num_procs)
+    extra = np.where(sharing > 1, np.maximum(together - slowest, 0.0), 0.0)
+    if on_all.rows.size:
+        extra, bubble = (np.broadcast_to(one, num).copy() for one in (extra, bubble))
+        slowest, transfers, count = (np.broadcast_to(one, num)[on_all.rows] for one in (slowest, transfers, shape.microbatches))
+        rest = on_all.passes - transfers
+        bubble[on_all.rows] = np.clip(rest - count * slowest, 0.0, bubble[on_all.rows])
+        extra[on_all.rows] = (rest - bubble[on_all.rows]) / count - slowest
+    return extra, bubble
 
 
 def _layer_seconds(block: BlockCosts, offload: OffloadTimes) -> Floats:
@@ -390,12 +412,16 @@ class _UpdateMoves(NamedTuple):
 
 
 def _moves_of_update(
-    executions: Executions, shape: StepShape, block: BlockCosts, ends: StepEnds
-) -> _UpdateMoves:
+    machine: MachineDescription, executions: Executions, shape: StepShape, block: BlockCosts,
+    ends: StepEnds,
+) -> _UpdateMoves:  # fmt: skip
     share = _most("share", shape, ends)
     away = _element(block, ends) * executions.weight_offload
     whole = _most("trained", shape, ends) * away
-    mean = (shape.num_blocks * ends.layer.share + ends.first.share + ends.last.share) / shape.stages
+    mean = _most_of_groups(
+        shape, machine.mem2.stages_together(executions), ends.layer.share, ends.first.share,
+        ends.last.share,
+    )  # fmt: skip
     return _UpdateMoves(
         _STATE * share, share * away, whole, np.where(share > 0, mean / np.maximum(share, 1.0), 1.0)
     )
@@ -403,7 +429,7 @@ def _moves_of_update(
 
 def _streamed(
     machine: MachineDescription, executions: Executions, moves: _UpdateMoves, gathered: Floats,
-    ends: StepEnds,
+    ends: StepEnds, on_all, before
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Give the seconds of the update, by which its moves extend it, and what rate hides them.
 
@@ -416,6 +442,12 @@ def _streamed(
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
     states = states * executions.optimizer_offload
     load = moves.seconds(machine, executions, states, none)
+    if on_all.rows.size:
+        num = executions.num_executions
+        load = np.broadcast_to(load, num).copy()
+        held = np.broadcast_to(moves.seconds(machine, executions, np.minimum(states, usual_buffers(machine.mem1.capacity)), none), num)
+        left = np.maximum(on_all.loaded - np.broadcast_to(before, num)[on_all.rows], 0.0)
+        load[on_all.rows] += np.minimum(left - held[on_all.rows], 0.0)
     store = moves.seconds(machine, executions, none, states + own)
     around = moves.seconds(machine, executions, own, whole)
     all_of_it = streamed_seconds(states + own, load, update, store, duplex=tier.duplex)
