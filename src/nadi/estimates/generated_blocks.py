@@ -355,7 +355,7 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         rows = [[row.stream == COMPUTE or not works for row in one.rows] for one in programs]
         return np.array([float(sum(one)) for one in rows])[which]
 
-    found = []
+    found: list[Floats] = []
     for works in (False, True):
         found += [
             sum(
@@ -365,10 +365,11 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         ]  # fmt: skip
         found.append(counted(-2, works=works) + counted(-1, works=works))
     late = np.array([
-        sum(share * _late_weights(part.pieces) for share, part in zip(shares, one.parts))
+        np.dot([_late_weights(part.pieces) for part in one.parts[: shares.size]], shares)
         for one in ways.sizes
     ])  # fmt: skip
-    return OperationCounts(*found, late[ways.entry])
+    forward, backward, end, *work = found
+    return OperationCounts(forward, backward, end, work[0], work[1], work[2], late[ways.entry])
 
 
 def _late_weights(pieces: Sequence[Piece]) -> float:

@@ -26,7 +26,7 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
-from nadi.estimates.shared_tiers import Followed, SharedMoves, followed
+from nadi.estimates.shared_tiers import Followed, SharedMoves, followed, least_seconds
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.uneven_pipelines import ChunkSeconds, followed_seconds, is_followed
@@ -61,9 +61,9 @@ class _Stages(NamedTuple):
 
 def generated_step(
     model: ModelDescription, machine: MachineDescription, executions: Executions,
-    costs: GeneratedCosts, ends: StepEnds,
+    costs: GeneratedCosts, ends: StepEnds, *, follows: bool = True,
 ) -> StepCosts:  # fmt: skip
-    """Put a step together; ``costs`` and ``ends`` have a value per execution."""
+    """Put a step together, or what it takes at least if moves on a shared tier are not followed."""
     shape = shape_of(model, executions)
     block = costs.block
     training = executions.training == 1
@@ -77,18 +77,22 @@ def generated_step(
     slowest, transfers, bubble = _followed(
         model, executions, shape, costs, stages.hop, _pipeline(shape, stages, executions)
     )
-    alone = shape.stages == 1
-    is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
-    passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
-    few = np.maximum(shape.first, 1.0)
-    late = np.where(alone, turning.backward / layers, first.last_backward / few) - moved.plain[1]
-    on_all = _followed_moves(machine, executions, shape, costs, ends, moved, stages.hop)
-    late = on_all.into(late, on_all.backward / np.broadcast_to(shape.num_blocks, executions.num_executions)[on_all.rows] - np.broadcast_to(moved.plain[1], executions.num_executions)[on_all.rows])
+    passes, own, late = _slowest_passes(shape, costs, moved, turning, first)
+    together = _moving_together(machine, executions, shape, costs, ends)
+    pipeline = slowest, transfers, bubble
+    if follows:
+        shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
+        on_all = followed(machine, executions, shape, costs, shared)
+    else:
+        on_all = least_seconds(machine.mem2, executions, shape, pipeline, together)
+    late = on_all.into(late, on_all.backward - on_all.of(moved.plain[1]))
     reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
-    extra, bubble = _shared(machine, executions, shape, costs, ends, on_all, (slowest, transfers, bubble))
-    update, exposed, rate = _streamed(machine, executions, moves, gathered, ends, on_all, reduced + _before_update(shape, ends))
+    extra, bubble = _shared(executions, shape, on_all, pipeline, together)
     passes, slowest = passes._replace(forward=passes.forward + extra), slowest + extra
-    offload = moved.times(layers, np.where(is_last, shape.last, shape.first), passes, rate)
+    update, exposed, rate = _streamed(
+        machine, executions, moves, gathered, ends, on_all, reduced + _before_update(shape, ends)
+    )
+    offload = moved.times(layers, own, passes, rate)
     work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
     exposed = exposed - _gathered_beside_stores(
@@ -117,6 +121,21 @@ def generated_step(
         shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
         offload, reduction, _memory(executions, shape, costs, optimizer, ends),
     )  # fmt: skip
+
+
+def _slowest_passes(
+    shape: StepShape, costs: GeneratedCosts, moved: StagedMoves, turning: Passes, first: Passes
+) -> tuple[Passes, Floats, Floats]:
+    """Give the passes of the slower one of both ends, its layers, and how late a backward is.
+
+    The latter are seconds of a layer on the first stage, in the last micro-batch.
+    """
+    alone = shape.stages == 1
+    is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
+    passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
+    few = np.maximum(shape.first, 1.0)
+    backward = np.where(alone, turning.backward / shape.blocks, first.last_backward / few)
+    return passes, np.where(is_last, shape.last, shape.first), backward - moved.plain[1]
 
 
 def _stages(
@@ -151,17 +170,36 @@ def _stages(
     return moved, stages, (turning, first)
 
 
-def _followed_moves(
-    machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
-    ends: StepEnds, moved: StagedMoves, hop: Floats,
-) -> Followed:  # fmt: skip
-    """Follow the moves of stages that share the second tier."""
+def _moving_together(
+    machine: MachineDescription,
+    executions: Executions,
+    shape: StepShape,
+    costs: GeneratedCosts,
+    ends: StepEnds,
+) -> Floats:
+    """Give the seconds in which a tier that all stages share moves what a micro-batch needs.
+
+    It is the mean of the stages, as others take what one leaves. While the pipeline fills and
+    drains, half of them move.
+    """
+    moves = StagedMoves(machine, executions, costs.block, costs.counts, executions.num_procs)
+    last = moves.moving(shape.last, ends.head * _element(costs.block, ends))
+    first = moves.moving(shape.first, np.zeros(1))
+    others = moves.moving(shape.blocks, np.zeros(1))
+    found = (first + last + (shape.stages - 2) * others) / shape.stages
+    return np.where(machine.mem2.shared_by > executions.procs_of_stage, found, 0.0)
+
+
+def _moves_of_stages(
+    executions: Executions, costs: GeneratedCosts, ends: StepEnds, moved: StagedMoves, hop: Floats
+) -> SharedMoves:
+    """Say what stages move that share the second tier."""
     states = _STATE * executions.optimizer_offload
     head = ends.head * _element(costs.block, ends) * executions.weight_offload
-    return followed(machine, executions, shape, costs, SharedMoves(
+    return SharedMoves(
         moved.forward, moved.backward, hop, moved.weights, moved.activations, head,
         *(states * one.share for one in (ends.layer, ends.first, ends.last)),
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def _most_of_groups(
@@ -176,34 +214,26 @@ def _most_of_groups(
     begin = (sharing * shape.blocks - lone) * layer + first
     end = (rest * shape.blocks - np.minimum(shape.missing, rest) - lone) * layer + last
     every = (shape.num_blocks * layer + first + last) / shape.stages
-    found: Floats = np.where(
-        sharing < shape.stages, np.maximum(begin / sharing, end / rest), every
-    )
+    found: Floats = np.where(sharing < shape.stages, np.maximum(begin / sharing, end / rest), every)
     return found
 
 
-def _shared(machine, executions, shape, costs, ends, on_all, pipeline):
+def _shared(
+    executions: Executions, shape: StepShape, on_all: Followed,
+    pipeline: tuple[Floats, Floats, Floats], together: Floats,
+) -> tuple[Floats, Floats]:  # fmt: skip
     """Give by how much a tier that stages share extends a microbatch, and the bubble then.
 
-    In inference, all stages move at once. Of training their moves were followed.
+    In inference all stages move at once, so the slowest stage waits for all of them.
     """
     slowest, transfers, bubble = pipeline
-    num = executions.num_executions
-    block, tier = costs.block, machine.mem2
-    sharing = tier.stages_together(executions)
-    away = executions.weight_offload * (executions.training == 0)
-    weights = _most_of_groups(
-        shape, sharing, block.weights * away, np.zeros(1), ends.head * _element(block, ends) * away
-    )
-    together = tier.moving_time(weights, np.zeros(1), executions.num_procs)
-    extra = np.where(sharing > 1, np.maximum(together - slowest, 0.0), 0.0)
-    if on_all.rows.size:
-        extra, bubble = (np.broadcast_to(one, num).copy() for one in (extra, bubble))
-        slowest, transfers, count = (np.broadcast_to(one, num)[on_all.rows] for one in (slowest, transfers, shape.microbatches))
-        rest = on_all.passes - transfers
-        bubble[on_all.rows] = np.clip(rest - count * slowest, 0.0, bubble[on_all.rows])
-        extra[on_all.rows] = (rest - bubble[on_all.rows]) / count - slowest
-    return extra, bubble
+    extra = np.where(executions.training == 0, np.maximum(together - slowest, 0.0), 0.0)
+    if not on_all.rows.size:
+        return extra, bubble
+    slowest, transfers, own, count = map(on_all.of, (*pipeline, shape.microbatches))
+    rest = on_all.passes - transfers
+    kept = np.clip(rest - count * slowest, 0.0, own)
+    return on_all.into(extra, (rest - kept) / count - slowest), on_all.into(bubble, kept)
 
 
 def _layer_seconds(block: BlockCosts, offload: OffloadTimes) -> Floats:
@@ -418,9 +448,9 @@ def _moves_of_update(
     share = _most("share", shape, ends)
     away = _element(block, ends) * executions.weight_offload
     whole = _most("trained", shape, ends) * away
+    sharing = machine.mem2.stages_together(executions).astype(np.float64)
     mean = _most_of_groups(
-        shape, machine.mem2.stages_together(executions), ends.layer.share, ends.first.share,
-        ends.last.share,
+        shape, sharing, ends.layer.share, ends.first.share, ends.last.share
     )  # fmt: skip
     return _UpdateMoves(
         _STATE * share, share * away, whole, np.where(share > 0, mean / np.maximum(share, 1.0), 1.0)
@@ -429,12 +459,13 @@ def _moves_of_update(
 
 def _streamed(
     machine: MachineDescription, executions: Executions, moves: _UpdateMoves, gathered: Floats,
-    ends: StepEnds, on_all, before
+    ends: StepEnds, on_all: Followed, before: Floats,
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Give the seconds of the update, by which its moves extend it, and what rate hides them.
 
-    Weights are stored with the states, part by part. Where they are gathered then, a layer is
-    loaded and another one is stored meanwhile.
+    Stages that are done load states while others work, and in the seconds ``before`` it. Weights
+    are stored with the states, part by part. Where they are gathered then, a layer is loaded and
+    another one is stored meanwhile.
     """
     states, own, whole, _ = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
@@ -443,11 +474,11 @@ def _streamed(
     states = states * executions.optimizer_offload
     load = moves.seconds(machine, executions, states, none)
     if on_all.rows.size:
-        num = executions.num_executions
-        load = np.broadcast_to(load, num).copy()
-        held = np.broadcast_to(moves.seconds(machine, executions, np.minimum(states, usual_buffers(machine.mem1.capacity)), none), num)
-        left = np.maximum(on_all.loaded - np.broadcast_to(before, num)[on_all.rows], 0.0)
-        load[on_all.rows] += np.minimum(left - held[on_all.rows], 0.0)
+        held = moves.seconds(
+            machine, executions, np.minimum(states, usual_buffers(machine.mem1.capacity)), none
+        )
+        left = np.maximum(on_all.loaded - on_all.of(before), 0.0)
+        load = on_all.into(load, on_all.of(load) + np.minimum(left - on_all.of(held), 0.0))
     store = moves.seconds(machine, executions, none, states + own)
     around = moves.seconds(machine, executions, own, whole)
     all_of_it = streamed_seconds(states + own, load, update, store, duplex=tier.duplex)

@@ -22,6 +22,7 @@ _AHEAD = _DISTANCE - 1.0  # of these, those that are left when the load begins
 _FORWARD_TAIL, _BACKWARD_TAIL = 3.0, 1.5
 _EXCHANGE = 2.0  # operations with other stages between two passes
 _NEAR = 1.0  # byte: a transfer that lacks less is done, as clocks are no exact numbers
+_TICK = 1e-13  # of the time so far
 LOAD, STORE = 0, 1
 
 
@@ -145,7 +146,7 @@ def _used_until(row: np.ndarray, way: int, done: float) -> float:
 
 @inner
 def _used_until_of_forward(row: np.ndarray, done: float) -> float:
-    late = row[PIPELINE.late]
+    late = float(row[PIPELINE.late])
     return 2.0 * done * (1.0 - late) if done < 0.5 else 1.0 - late + (2.0 * done - 1.0) * late
 
 
@@ -297,7 +298,7 @@ def _begin(schedule: Schedule, work: Work, row: np.ndarray, stage: int, now: flo
     if doing[STAGE.stored] == np.inf and at[AT.store] < at[AT.compute]:
         doing[STAGE.stored] = work.clock[group, STORE] + units[at[AT.store], UNIT.store]
         work.movers[group, STORE] += 1
-    return min(found, doing[STAGE.until])
+    return min(found, float(doing[STAGE.until]))
 
 
 @inner
@@ -361,11 +362,13 @@ def _next(
                 movers = work.movers[group, way] if is_duplex else work.movers[group].sum()
                 left = until - work.clock[group, way]
                 found = min(found, now + left * seconds[movers - 1, way])
+    # however short it is, a clock goes on
+    passed = found - now + _TICK * (1.0 + now)
     for group in range((stages - 1) // sharing + 1):
         for way in range(2):
             if work.movers[group, way]:
                 movers = work.movers[group, way] if is_duplex else work.movers[group].sum()
-                work.clock[group, way] += (found - now) / seconds[movers - 1, way]
+                work.clock[group, way] += passed / seconds[movers - 1, way]
     return found
 
 

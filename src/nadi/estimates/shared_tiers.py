@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.estimates.calculon.machine_description import MachineDescription, MemoryColumns
+from nadi.estimates.described_columns import rows_of
 from nadi.estimates.execution import Executions, StepShape
 from nadi.estimates.generated_blocks import GeneratedCosts
 from nadi.estimates.shared_tier_kernels import (
@@ -33,6 +34,12 @@ from nadi.models.llm.pipeline_schedules import (
 from nadi.systems.memory_tiers import usual_buffers
 from nadi.trace.arrays import Bools, Floats, Ints
 
+_MOVED = np.isin(np.arange(len(PIPELINE)), [
+    PIPELINE.weights, PIPELINE.kept, PIPELINE.head, PIPELINE.state, PIPELINE.first_state,
+    PIPELINE.last_state,
+])  # fmt: skip
+_SURE = 0.97  # of what closed forms say, which are that near to what is followed
+_LATE = 1e3  # seconds, beside which all reductions are hidden
 _SETTLED = 2  # times as many micro-batches as stages, after which each further one takes as long
 
 
@@ -54,19 +61,23 @@ class SharedMoves(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """Of executions whose stages share a tier: float64, shape (executions,)."""
+    """Of executions whose stages share a tier: float64, shape (rows,)."""
 
     rows: Ints  # int64: which of all executions
-    count: int  # of all executions
+    every: int  # how many executions there are
     passes: Floats  # seconds until all passes are done
     loaded: Floats  # seconds from then on until the update's first states are loaded
-    backward: Floats  # seconds of the last backwards of all stages
+    backward: Floats  # seconds of a layer's backward of the last micro-batch
+
+    def of(self, column: Floats) -> Floats:
+        """Give the values of these executions of those of all."""
+        return np.broadcast_to(column, self.every)[self.rows]
 
     def into(self, column: Floats, values: Floats) -> Floats:
-        """Put values of these executions into those of all."""
+        """Put values of these executions among those of all."""
         if not self.rows.size:
             return column
-        found = np.array(np.broadcast_to(column, self.count))
+        found = np.array(np.broadcast_to(column, self.every))
         found[self.rows] = values
         return found
 
@@ -79,16 +90,37 @@ def are_shared(tier: MemoryColumns, executions: Executions) -> Bools:
     return np.broadcast_to(moves & several, e.num_executions)
 
 
+def least_seconds(
+    tier: MemoryColumns, executions: Executions, shape: StepShape,
+    pipeline: tuple[Floats, Floats, Floats], together: Floats,
+) -> Followed:  # fmt: skip
+    """Give what such executions take at least: as if each stage had the tier, or all moved at once.
+
+    - ``pipeline``: Seconds of the slowest stage's micro-batch, of exposed transfers, and the
+      bubble, where each stage has the tier alone. They are closed forms, which can be off.
+    - ``together``: Seconds of moving what a micro-batch needs on all stages at once.
+    """
+    rows = np.flatnonzero(are_shared(tier, executions))
+    found = Followed(rows, executions.num_executions, *np.zeros((3, rows.size)))
+    slowest, transfers, bubble, moving, count = map(
+        found.of, (*pipeline, together, shape.microbatches)
+    )
+    alone = _SURE * (count * slowest + transfers + bubble)
+    return found._replace(passes=np.maximum(alone, count * moving), backward=found.passes + _LATE)
+
+
 def followed(
     machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
     moves: SharedMoves,
 ) -> Followed:  # fmt: skip
     """Follow the executions whose stages share the second tier of a machine."""
-    e, tier = executions, machine.mem2
-    rows = np.flatnonzero(are_shared(tier, e))
+    e, num = executions, executions.num_executions
+    rows = np.flatnonzero(are_shared(machine.mem2, e))
+    found = Followed(rows, num, *np.zeros((3, rows.size)))
     if not rows.size:
-        return Followed(rows, e.num_executions, *np.zeros((3, 0)))
+        return found
     first, last, counts = costs.first, costs.last, costs.counts
+    some, one = np.array([1e9]), np.ones(1, dtype=np.int64)  # what tells tiers apart
     columns = (
         *(e.pipeline_par, e.pipeline_interleaving, shape.microbatches, shape.num_blocks),
         *(e.ends_as_layers, e.procs_of_stage, moves.forward, moves.backward),
@@ -96,21 +128,23 @@ def followed(
         *(moves.hop, moves.weights, moves.kept, moves.head, usual_buffers(machine.mem1.capacity)),
         *(counts.forward, counts.backward, counts.end, counts.forward_work, counts.backward_work),
         *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
-        *(moves.state, moves.first_state, moves.last_state, tier.stages_together(e)),
+        *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
+        *(machine.mem2.moving_time(*moved, one) for moved in ((some, 0 * some), (0 * some, some))),
     )
-    table = np.stack(
-        [np.broadcast_to(np.asarray(one, float), e.num_executions)[rows] for one in columns], axis=1
-    )
-    different, number = np.unique(table, axis=0, return_inverse=True)
+    table = np.stack([found.of(np.asarray(one, dtype=np.float64)) for one in columns], axis=1)
+    different, where, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
     kinds, kind = np.unique(different[:, :5].astype(np.int64), axis=0, return_inverse=True)
-    found = np.empty((different.shape[0], 3))
+    seconds = np.empty((where.size, 3))
     for place, of_kind in enumerate(kinds.tolist()):
         here = np.flatnonzero(kind.reshape(-1) == place)
-        some = np.ascontiguousarray(different[here, 6:])
-        seconds = _seconds_of_bytes(tier, some, different[here, 5].astype(np.int64))
-        found[here] = _followed(of_kind, some, seconds, duplex=tier.duplex)
-    passes, loaded, backward = found[number.reshape(-1)].T
-    return Followed(rows, e.num_executions, passes, loaded - passes, backward)
+        some = np.ascontiguousarray(different[here, 6:-2])
+        tier = rows_of(machine, rows[where[here]]).mem2
+        of_bytes = _seconds_of_bytes(tier, some, different[here, 5].astype(np.int64))
+        some[np.ix_(~(of_bytes > 0).any(axis=(1, 2)), _MOVED)] = 0.0
+        seconds[here] = _followed(of_kind, some, of_bytes, duplex=tier.duplex)
+    passes, loaded, backwards = seconds[number.reshape(-1)].T
+    layers = found.of(shape.num_blocks)
+    return found._replace(passes=passes, loaded=loaded - passes, backward=backwards / layers)
 
 
 def _seconds_of_bytes(tier: MemoryColumns, rows: Floats, processors: Ints) -> Floats:
@@ -150,7 +184,8 @@ def _followed(kind: list[int], rows: Floats, seconds: Floats, *, duplex: bool) -
         return until(micro_batches)
     found = until(settled)
     longer = until(settled + stages)[:, :1] - found[:, :1]
-    return found + rounds * longer * np.array([1.0, 1.0, 0.0])
+    whole: Floats = found + rounds * longer * np.array([1.0, 1.0, 0.0])
+    return whole
 
 
 def _work(schedule: Schedule, micro_batches: int) -> Work:

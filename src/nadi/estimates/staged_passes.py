@@ -167,6 +167,15 @@ class StagedMoves:
         there, back = forward + late, backward + late_back
         return Passes(there, back, end, there, back)
 
+    def moving(self, layers: Floats, end_weights: Floats) -> Floats:
+        """Give the seconds of all moves of a micro-batch on a stage while all stages move."""
+        stay = self._stay(layers, _BEFORE_FORWARD)
+        stay_back = self._stay(layers, _BEFORE_BACKWARD + _EXCHANGE)
+        weights = (layers - stay + (layers - stay_back) * self.trains) * self.weights
+        end_weights = end_weights * self.executions.weight_offload
+        stores = layers * self.activations
+        return self._moving(weights + end_weights + stores, stores)
+
     def times(
         self, layers: Floats, own: Floats, passes: Passes, update: Floats
     ) -> OffloadTimes:  # fmt: skip
