@@ -71,20 +71,22 @@ def test_the_best_of_a_search_is_that_of_all_plans_followed() -> None:
     tier = columns_of_tier(machine, second_tier(1.0, shared_by=8), 400.0)
     small = msgspec.structs.replace(machine.mem1, GiB=24.0)
     machine = msgspec.structs.replace(machine, mem1=small, mem2=tier)
-    given = {"microbatch_size": [1, 2], "pipeline_interleaving": [1]}
+    given = {"activations_offload": [True], "pipeline_par": [2, 4], "microbatch_size": [1, 2]}
     space = search_space(model, machine, 8, 16, given)
     found, _ = search_part(SearchTask(space, DEFAULT, 5), 0, space.size)
     every, _ = search_part(SearchTask(space, DEFAULT, 5), 0, space.size, with_rows=True)
     assert [(one.number, one.seconds) for one in found.best] == [
         (one.number, one.seconds) for one in every.best
     ]
+    followed = 0
     for part in space.executions(0, space.size):
         least = evaluate(model, machine, part, DEFAULT, follows=False)
         exact = evaluate(model, machine, part, DEFAULT)
         shared = are_shared(machine.mem2, part) & np.isfinite(exact.seconds)
         assert (least.seconds[shared] <= exact.seconds[shared] * (1 + 1e-9)).all()
         assert np.isfinite(exact.seconds[shared]).all()
-        assert shared.any()
+        followed += int(shared.sum())
+    assert followed > 100
 
 
 def test_what_a_message_brings_stays_until_its_first_use() -> None:

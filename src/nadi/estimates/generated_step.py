@@ -65,10 +65,8 @@ def generated_step(
 ) -> StepCosts:  # fmt: skip
     """Put a step together, or what it takes at least if moves on a shared tier are not followed."""
     shape = shape_of(model, executions)
-    block = costs.block
-    training = executions.training == 1
+    block, layers, training = costs.block, shape.blocks, executions.training == 1
     optimizer = _optimizer(executions, shape, block, ends)
-    layers = shape.blocks
     moves = _moves_of_update(machine, executions, shape, block, ends)
     gathered = _gathered(executions, shape, ends)
     moved, plain, (turning, first) = _stages(machine, executions, shape, costs, ends)
@@ -79,15 +77,14 @@ def generated_step(
     )
     passes, own, late = _slowest_passes(shape, costs, moved, turning, first)
     together = _moving_together(machine, executions, shape, costs, ends)
-    pipeline = slowest, transfers, bubble
+    whole = shape.microbatches * slowest + transfers + bubble
+    on_all = least_seconds(machine.mem2, executions, shape, whole, moved.busy, together)
     if follows:
         shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
         on_all = followed(machine, executions, shape, costs, shared)
-    else:
-        on_all = least_seconds(machine.mem2, executions, shape, pipeline, together)
     late = on_all.into(late, on_all.backward - on_all.of(moved.plain[1]))
     reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
-    extra, bubble = _shared(executions, shape, on_all, pipeline, together)
+    extra, bubble = _shared(executions, shape, on_all, (slowest, transfers, bubble), together)
     passes, slowest = passes._replace(forward=passes.forward + extra), slowest + extra
     update, exposed, rate = _streamed(
         machine, executions, moves, gathered, ends, on_all, reduced + _before_update(shape, ends)
@@ -114,8 +111,8 @@ def generated_step(
         data_parallel=reduction.exposed + shape.microbatches * gathering,
         ends=shape.microbatches * (slowest - gathering - layers * work),
     )
-    exchanges = block.forward_exchange, block.backward_exchange, block.exchange_again
-    link = [every * one[0].time for one in exchanges]
+    link = [every * one[0].time for one in (
+        block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
     hops = shape.microbatches * shape.chunks * stages.hop * (1 + training)
     return StepCosts(
         shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],

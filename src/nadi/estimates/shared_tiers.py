@@ -91,22 +91,26 @@ def are_shared(tier: MemoryColumns, executions: Executions) -> Bools:
 
 
 def least_seconds(
-    tier: MemoryColumns, executions: Executions, shape: StepShape,
-    pipeline: tuple[Floats, Floats, Floats], together: Floats,
+    tier: MemoryColumns, executions: Executions, shape: StepShape, alone: Floats,
+    busy: Floats, together: Floats,
 ) -> Followed:  # fmt: skip
     """Give what such executions take at least: as if each stage had the tier, or all moved at once.
 
-    - ``pipeline``: Seconds of the slowest stage's micro-batch, of exposed transfers, and the
-      bubble, where each stage has the tier alone. They are closed forms, which can be off.
+    Where stages have several chunks, weights can stay, and activations of the last stage.
+
+    - ``alone``: Seconds of all passes where each stage has the tier for itself, in closed form.
+    - ``busy``: Seconds of a layer, forward and backward.
     - ``together``: Seconds of moving what a micro-batch needs on all stages at once.
     """
     rows = np.flatnonzero(are_shared(tier, executions))
     found = Followed(rows, executions.num_executions, *np.zeros((3, rows.size)))
-    slowest, transfers, bubble, moving, count = map(
-        found.of, (*pipeline, together, shape.microbatches)
+    filled = shape.microbatches + (shape.stages - 1) / shape.chunks
+    moving = shape.microbatches * together
+    kept = moving * (1 - executions.weight_offload) * (shape.stages - 1) / shape.stages
+    least = np.where(
+        shape.chunks > 1, np.maximum(filled * shape.last * busy, kept), np.maximum(alone, moving)
     )
-    alone = _SURE * (count * slowest + transfers + bubble)
-    return found._replace(passes=np.maximum(alone, count * moving), backward=found.passes + _LATE)
+    return found._replace(passes=_SURE * found.of(least), backward=found.passes + _LATE)
 
 
 def followed(

@@ -172,10 +172,9 @@ def study_second_tier(
     for part in tried.parts():
         found = tried.evaluated(part, tried.bandwidths)
         stays = ~_moves(part)
-        of_none = _Sought(part, tried.bandwidths[0], found[0])
-        without = _faster(without, tried.best(of_none, 0.0, stays, without))
-        for k, one in enumerate(found):
-            at = _Sought(part, tried.bandwidths[k], one)
+        looked_at = list(map(_Sought, [part] * len(found), tried.bandwidths, found))
+        without = _faster(without, tried.best(looked_at[0], 0.0, stays, without))
+        for k, at in enumerate(looked_at):
             for i, size in enumerate(sizes):
                 points[i][k] = _faster(points[i][k], tried.best(at, size, ~stays, points[i][k]))
         fastest.append((part, np.where(stays, 0.0, tried.rates(part, found[-1], sizes[-1]))))
