@@ -33,6 +33,7 @@ from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.models.job_rows import COMPUTE, Row
 from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.layer_pieces import Piece
 from nadi.trace.arrays import Bools, Floats, Ints
 
 
@@ -137,6 +138,7 @@ class OperationCounts(NamedTuple):
     forward_work: Floats
     backward_work: Floats
     end_work: Floats
+    late_weights: Floats  # share of a layer's weights that the second half of its forward uses
 
 
 class GeneratedCosts(NamedTuple):
@@ -353,7 +355,7 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         rows = [[row.stream == COMPUTE or not works for row in one.rows] for one in programs]
         return np.array([float(sum(one)) for one in rows])[which]
 
-    found = []
+    found: list[Floats] = []
     for works in (False, True):
         found += [
             sum(
@@ -362,7 +364,18 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
             ) for direction in range(2)
         ]  # fmt: skip
         found.append(counted(-2, works=works) + counted(-1, works=works))
-    return OperationCounts(*found)
+    late = np.array([
+        np.dot([_late_weights(part.pieces) for part in one.parts[: shares.size]], shares)
+        for one in ways.sizes
+    ])  # fmt: skip
+    forward, backward, end, *work = found
+    return OperationCounts(forward, backward, end, work[0], work[1], work[2], late[ways.entry])
+
+
+def _late_weights(pieces: Sequence[Piece]) -> float:
+    """Give the share of a part's weights that the second half of its operations use."""
+    weights = [piece.weight + piece.expert_weight for piece in pieces]
+    return sum(weights[len(weights) // 2 :]) / max(sum(weights), 1)
 
 
 def _ends(ways: _Ways, sums: Sequence[Sequence[_Sums]]) -> tuple[EndCosts, EndCosts]:

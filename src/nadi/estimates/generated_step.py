@@ -26,6 +26,7 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
+from nadi.estimates.shared_tiers import Followed, SharedMoves, followed, least_seconds
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.uneven_pipelines import ChunkSeconds, followed_seconds, is_followed
@@ -60,37 +61,37 @@ class _Stages(NamedTuple):
 
 def generated_step(
     model: ModelDescription, machine: MachineDescription, executions: Executions,
-    costs: GeneratedCosts, ends: StepEnds,
+    costs: GeneratedCosts, ends: StepEnds, *, follows: bool = True,
 ) -> StepCosts:  # fmt: skip
-    """Put a step together; ``costs`` and ``ends`` have a value per execution."""
+    """Put a step together, or what it takes at least if moves on a shared tier are not followed."""
     shape = shape_of(model, executions)
-    block = costs.block
-    training = executions.training == 1
+    block, layers, training = costs.block, shape.blocks, executions.training == 1
     optimizer = _optimizer(executions, shape, block, ends)
-    layers = shape.blocks
-    moves = _moves_of_update(executions, shape, block, ends)
+    moves = _moves_of_update(machine, executions, shape, block, ends)
     gathered = _gathered(executions, shape, ends)
-    update, exposed, rate = _streamed(machine, executions, moves, gathered, ends)
     moved, plain, (turning, first) = _stages(machine, executions, shape, costs, ends)
     stages = plain.with_gathers(shape.stages, gather_seconds(executions, shape, costs, ends))
     gathering = stages.slowest - plain.slowest
     slowest, transfers, bubble = _followed(
         model, executions, shape, costs, stages.hop, _pipeline(shape, stages, executions)
     )
-    alone = shape.stages == 1
-    is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
-    passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
-    few = np.maximum(shape.first, 1.0)
-    late = np.where(alone, turning.backward / layers, first.last_backward / few) - moved.plain[1]
-    drained = (shape.stages - 1) * first.last_backward + 2.0 * turning.last_backward
-    drained = np.where(executions.activations_offload == 1, drained, 0.0)
+    passes, own, late = _slowest_passes(shape, costs, moved, turning, first)
     together = _moving_together(machine, executions, shape, costs, ends)
-    extra, bubble = _shared(shape, together, slowest, bubble, drained)
+    whole = shape.microbatches * slowest + transfers + bubble
+    on_all = least_seconds(machine.mem2, executions, shape, whole, moved.busy, together)
+    if follows:
+        shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
+        on_all = followed(machine, executions, shape, costs, shared)
+    late = on_all.into(late, on_all.backward - on_all.of(moved.plain[1]))
+    reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
+    extra, bubble = _shared(executions, shape, on_all, (slowest, transfers, bubble), together)
     passes, slowest = passes._replace(forward=passes.forward + extra), slowest + extra
-    offload = moved.times(layers, np.where(is_last, shape.last, shape.first), passes, rate)
+    update, exposed, rate = _streamed(
+        machine, executions, moves, gathered, ends, on_all, reduced + _before_update(shape, ends)
+    )
+    offload = moved.times(layers, own, passes, rate)
     work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
-    reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
     exposed = exposed - _gathered_beside_stores(
         machine, executions, moves, update, exposed, moved.before_update + reduced, gathered
     )  # fmt: skip
@@ -110,13 +111,28 @@ def generated_step(
         data_parallel=reduction.exposed + shape.microbatches * gathering,
         ends=shape.microbatches * (slowest - gathering - layers * work),
     )
-    exchanges = block.forward_exchange, block.backward_exchange, block.exchange_again
-    link = [every * one[0].time for one in exchanges]
+    link = [every * one[0].time for one in (
+        block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
     hops = shape.microbatches * shape.chunks * stages.hop * (1 + training)
     return StepCosts(
         shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
         offload, reduction, _memory(executions, shape, costs, optimizer, ends),
     )  # fmt: skip
+
+
+def _slowest_passes(
+    shape: StepShape, costs: GeneratedCosts, moved: StagedMoves, turning: Passes, first: Passes
+) -> tuple[Passes, Floats, Floats]:
+    """Give the passes of the slower one of both ends, its layers, and how late a backward is.
+
+    The latter are seconds of a layer on the first stage, in the last micro-batch.
+    """
+    alone = shape.stages == 1
+    is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
+    passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
+    few = np.maximum(shape.first, 1.0)
+    backward = np.where(alone, turning.backward / shape.blocks, first.last_backward / few)
+    return passes, np.where(is_last, shape.last, shape.first), backward - moved.plain[1]
 
 
 def _stages(
@@ -125,7 +141,7 @@ def _stages(
 ) -> tuple[StagedMoves, _Stages, tuple[Passes, Passes]]:  # fmt: skip
     """Work out a micro-batch on each stage, and the passes of the last and of the first one.
 
-    Stages of a pipeline use a tier that they share in turns, so each has what one has alone.
+    Each has a tier that stages share for itself; what they move at once is followed apart.
     """
     block, alone = costs.block, shape.stages == 1
     moved = StagedMoves(machine, executions, block, costs.counts, executions.procs_of_stage)
@@ -171,17 +187,50 @@ def _moving_together(
     return np.where(machine.mem2.shared_by > executions.procs_of_stage, found, 0.0)
 
 
+def _moves_of_stages(
+    executions: Executions, costs: GeneratedCosts, ends: StepEnds, moved: StagedMoves, hop: Floats
+) -> SharedMoves:
+    """Say what stages move that share the second tier."""
+    states = _STATE * executions.optimizer_offload
+    head = ends.head * _element(costs.block, ends) * executions.weight_offload
+    return SharedMoves(
+        moved.forward, moved.backward, hop, moved.weights, moved.activations, head,
+        *(states * one.share for one in (ends.layer, ends.first, ends.last)),
+    )  # fmt: skip
+
+
+def _most_of_groups(
+    shape: StepShape, sharing: Floats, layer: Floats, first: Floats, last: Floats
+) -> Floats:
+    """Give the mean of the stages that share a tier, of those that have most.
+
+    ``layer``, ``first`` and ``last`` are of a layer, the embedding and the head.
+    """
+    rest = shape.stages - sharing * np.floor((shape.stages - 1) / sharing)  # of the last group
+    lone = shape.blocks - shape.first  # embedding and head count as layers
+    begin = (sharing * shape.blocks - lone) * layer + first
+    end = (rest * shape.blocks - np.minimum(shape.missing, rest) - lone) * layer + last
+    every = (shape.num_blocks * layer + first + last) / shape.stages
+    found: Floats = np.where(sharing < shape.stages, np.maximum(begin / sharing, end / rest), every)
+    return found
+
+
 def _shared(
-    shape: StepShape, together: Floats, slowest: Floats, bubble: Floats, drained: Floats
-) -> tuple[Floats, Floats]:
+    executions: Executions, shape: StepShape, on_all: Followed,
+    pipeline: tuple[Floats, Floats, Floats], together: Floats,
+) -> tuple[Floats, Floats]:  # fmt: skip
     """Give by how much a tier that stages share extends a microbatch, and the bubble then.
 
-    While the pipeline fills and drains, half of its stages move; after the last forward, none
-    stores: ``drained`` are those seconds.
+    In inference all stages move at once, so the slowest stage waits for all of them.
     """
-    rest = (bubble + drained) / 2.0
-    longer = (shape.microbatches * (together - slowest) > bubble - rest) & (together > 0)
-    return np.where(longer, together - slowest, 0.0), np.where(longer, rest, bubble)
+    slowest, transfers, bubble = pipeline
+    extra = np.where(executions.training == 0, np.maximum(together - slowest, 0.0), 0.0)
+    if not on_all.rows.size:
+        return extra, bubble
+    slowest, transfers, own, count = map(on_all.of, (*pipeline, shape.microbatches))
+    rest = on_all.passes - transfers
+    kept = np.clip(rest - count * slowest, 0.0, own)
+    return on_all.into(extra, (rest - kept) / count - slowest), on_all.into(bubble, kept)
 
 
 def _layer_seconds(block: BlockCosts, offload: OffloadTimes) -> Floats:
@@ -390,12 +439,16 @@ class _UpdateMoves(NamedTuple):
 
 
 def _moves_of_update(
-    executions: Executions, shape: StepShape, block: BlockCosts, ends: StepEnds
-) -> _UpdateMoves:
+    machine: MachineDescription, executions: Executions, shape: StepShape, block: BlockCosts,
+    ends: StepEnds,
+) -> _UpdateMoves:  # fmt: skip
     share = _most("share", shape, ends)
     away = _element(block, ends) * executions.weight_offload
     whole = _most("trained", shape, ends) * away
-    mean = (shape.num_blocks * ends.layer.share + ends.first.share + ends.last.share) / shape.stages
+    sharing = machine.mem2.stages_together(executions).astype(np.float64)
+    mean = _most_of_groups(
+        shape, sharing, ends.layer.share, ends.first.share, ends.last.share
+    )  # fmt: skip
     return _UpdateMoves(
         _STATE * share, share * away, whole, np.where(share > 0, mean / np.maximum(share, 1.0), 1.0)
     )
@@ -403,12 +456,13 @@ def _moves_of_update(
 
 def _streamed(
     machine: MachineDescription, executions: Executions, moves: _UpdateMoves, gathered: Floats,
-    ends: StepEnds,
+    ends: StepEnds, on_all: Followed, before: Floats,
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Give the seconds of the update, by which its moves extend it, and what rate hides them.
 
-    Weights are stored with the states, part by part. Where they are gathered then, a layer is
-    loaded and another one is stored meanwhile.
+    Stages that are done load states while others work, and in the seconds ``before`` it. Weights
+    are stored with the states, part by part. Where they are gathered then, a layer is loaded and
+    another one is stored meanwhile.
     """
     states, own, whole, _ = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
@@ -416,6 +470,12 @@ def _streamed(
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
     states = states * executions.optimizer_offload
     load = moves.seconds(machine, executions, states, none)
+    if on_all.rows.size:
+        held = moves.seconds(
+            machine, executions, np.minimum(states, usual_buffers(machine.mem1.capacity)), none
+        )
+        left = np.maximum(on_all.loaded - on_all.of(before), 0.0)
+        load = on_all.into(load, on_all.of(load) + np.minimum(left - on_all.of(held), 0.0))
     store = moves.seconds(machine, executions, none, states + own)
     around = moves.seconds(machine, executions, own, whole)
     all_of_it = streamed_seconds(states + own, load, update, store, duplex=tier.duplex)

@@ -87,6 +87,12 @@ class StagedMoves:
         self.backward = np.where(self.trains, backward, 0.0)
 
     @property
+    def busy(self) -> Floats:
+        """The seconds of a layer, forward and backward."""
+        found: Floats = self.forward + self.backward
+        return found
+
+    @property
     def before_update(self) -> Floats:
         """The seconds of a backward in which an update's first loads can come."""
         found: Floats = _DISTANCE / self.counts.backward_work * self.backward

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
-from nadi.estimates.evaluation import Evaluated, evaluate
+from nadi.estimates.evaluation import Evaluated, evaluate, nothing_evaluated
 from nadi.estimates.execution import CODES, Executions, columns_of
 from nadi.estimates.feasibility import REASONS
 from nadi.estimates.stated_files import Described
@@ -90,7 +90,7 @@ def sweep_estimates(
     """
     numbers = _numbers(axes)
     num = num_points(axes)
-    found = Evaluated(np.zeros(num, dtype=np.int64), np.full(num, np.inf), *np.zeros((3, num)))
+    found = nothing_evaluated(num)
     rate = np.zeros(num)
     apart = [k for k, axis in enumerate(axes) if not axis.is_column]
     for chosen in itertools.product(*(range(len(axes[k].values)) for k in apart)):

@@ -7,7 +7,7 @@ kernels that an operator launches use its tensors, or the pieces of its thread w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -45,14 +45,12 @@ class Accesses(NamedTuple):
     reads: Bools
     writes: Bools
     width: Ints  # int64: bytes of a row, where rows of a table are looked up; else 0
+    receives: Bools  # bool: whether a message brings what is written
 
     def at(self, chosen: Ints | Bools) -> Accesses:
         """Return some of them."""
-        first, last, row, storage, begin, end = (column[chosen] for column in self[:6])
-        return Accesses(
-            first, last, row, storage, begin, end, self.reads[chosen], self.writes[chosen],
-            self.width[chosen],
-        )  # fmt: skip
+        columns: tuple[Any, ...] = tuple(column[chosen] for column in self)
+        return Accesses(*columns)
 
 
 class TensorsOfTrace(NamedTuple):
@@ -80,7 +78,7 @@ def tensors_of_trace(trace: Trace, played: PlayedRank | None = None) -> TensorsO
     uses = storage_uses(stated, found)
     if uses is None:
         return None
-    accesses = _stated(trace, found) if played is None else _recorded(played, found)
+    accesses = _stated(trace, found) if played is None else _recorded(trace, played, found)
     uses = _with_updates(uses, accesses)
     return TensorsOfTrace(stated, uses, accesses.at(_are_placed(found, uses, accesses)), found)
 
@@ -153,8 +151,9 @@ def _stated(trace: Trace, found: TensorUses) -> Accesses:
     is_part = (begin > 0) & (end == ends[storage]) & ~word[storage]
     width = stated_lookups(words.astype(np.int64), node, end - begin, is_part=is_part)
     given_all = Accesses(
-        node, node, node, storage, begin, end, reads, once["writes"].to_numpy(), width
-    )
+        node, node, node, storage, begin, end, reads, once["writes"].to_numpy(), width,
+        _receives(trace)[node],
+    )  # fmt: skip
     phases = trace.nodes["phase"]
     is_inference = (phases == "forward").any() and not phases.is_in(_OF_TRAINING).any()
     return (_parts_of_caches if is_inference else _parts_in_place)(trace, given_all)
@@ -249,7 +248,7 @@ def _with_shares(accesses: Accesses, chosen: Bools, read: Floats, written: Float
     return Accesses(*columns)
 
 
-def _recorded(played: PlayedRank, found: TensorUses) -> Accesses:
+def _recorded(simulated: Trace, played: PlayedRank, found: TensorUses) -> Accesses:
     """Return what operators do, as the kernels that they launch, or the pieces of their thread."""
     trace = played.recorded
     own, width = recorded_lookups(trace, tensor_accesses(trace, found), found)
@@ -271,5 +270,10 @@ def _recorded(played: PlayedRank, found: TensorUses) -> Accesses:
         first[rows], last[rows] = low[rows], high[rows]
     return Accesses(
         first[own.row], last[own.row], own.row, own.storage, own.begin, own.end, own.reads,
-        own.writes, width,
+        own.writes, width, _receives(simulated)[np.maximum(first[own.row], 0)],
     )  # fmt: skip
+
+
+def _receives(trace: Trace) -> Bools:
+    """Return which nodes wait for a message; bool, shape (nodes,)."""
+    return (trace.nodes["kind"] == "COMM_RECV").to_numpy()

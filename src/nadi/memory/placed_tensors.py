@@ -30,7 +30,8 @@ Visits of tensors to the first tier: when they are loaded, how long they stay, w
 
 A tensor that lives in a lower tier comes to the first one for the operations that use it. Uses that
 follow each other within some operations are one visit: its bytes are loaded once, and stored once
-after the last of them, if it was written and is needed again.
+after the last of them, if it was written and is needed again. What a message brings stays until its
+first use.
 """
 
 from collections.abc import Iterator
@@ -601,6 +602,7 @@ def visits_of(
     is_alone = np.zeros(order.size, dtype=np.bool_) if alone is None else alone[order]
     changes = np.append(True, of[1:] != of[:-1])
     far = np.append(True, begin[1:] - _latest(of, end)[:-1] > distance)
+    far[1:] &= ~accesses.receives[order][:-1]  # nothing gives way that was not used yet
     same_turn = np.append(False, (begin[1:] == begin[:-1]) & (of[1:] == of[:-1]))
     cut = is_alone | np.append(False, is_alone[:-1])
     starts = changes | far | (cut & ~same_turn)

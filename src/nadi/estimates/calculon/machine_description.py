@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from nadi.estimates.execution import DATATYPES
+from nadi.estimates.execution import DATATYPES, Executions
 from nadi.systems.device import Device
 from nadi.systems.memory_tiers import LoadedLatency, MemoryTier, at_bandwidth, reached_rate
 from nadi.systems.prices.learned_prices import LearnedPrices
@@ -105,6 +105,12 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ways.append(moved * np.maximum(sharing / (np.asarray(rate) * 1e9), alone))
         seconds = self.latency + (np.maximum(*ways) if self.duplex else ways[0] + ways[1])
         return np.where(size > 0, seconds, 0.0)
+
+    def stages_together(self, executions: Executions) -> Ints:
+        """Give how many stages of a pipeline share one, of each execution."""
+        stages = -(-self.shared_by // executions.procs_of_stage)
+        found: Ints = np.minimum(stages, executions.pipeline_par)
+        return found
 
     def share(self, processors: Ints) -> Floats:
         """Give the bytes that a processor can use of it, of so many in all."""

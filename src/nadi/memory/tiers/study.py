@@ -21,7 +21,7 @@ import numpy as np
 from nadi.errors import Parameter, UsageError
 from nadi.estimates.calculon.machine_description import columns_of_tier
 from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
-from nadi.estimates.evaluation import Evaluated, evaluate_tiers
+from nadi.estimates.evaluation import Best, Evaluated, evaluate_tiers, follow_best
 from nadi.estimates.execution import (
     Execution,
     Executions,
@@ -164,8 +164,7 @@ def study_second_tier(
             [Parameter("bandwidths"), ", ", Parameter("capacities")],
             "at least one of each is needed, of bandwidths above 0", "such as 128 and 1024",
         )  # fmt: skip
-    listed = tuple(sorted(set(map(float, bandwidths))))
-    sizes = tuple(sorted(set(map(float, capacities))))
+    listed, sizes = (tuple(sorted(set(map(float, one)))) for one in (bandwidths, capacities))
     tried = _Tried(space, tier or second_tier(1.0), (listed[0] / _BELOW, *listed, math.inf), sizes)
     points = [[_NONE] * len(tried.bandwidths) for _ in sizes]
     without = _NONE
@@ -173,10 +172,11 @@ def study_second_tier(
     for part in tried.parts():
         found = tried.evaluated(part, tried.bandwidths)
         stays = ~_moves(part)
-        without = _faster(without, tried.best(part, found[0], 0.0, stays))
-        for k, one in enumerate(found):
+        looked_at = list(map(_Sought, [part] * len(found), tried.bandwidths, found))
+        without = _faster(without, tried.best(looked_at[0], 0.0, stays, without))
+        for k, at in enumerate(looked_at):
             for i, size in enumerate(sizes):
-                points[i][k] = _faster(points[i][k], tried.best(part, one, size, ~stays))
+                points[i][k] = _faster(points[i][k], tried.best(at, size, ~stays, points[i][k]))
         fastest.append((part, np.where(stays, 0.0, tried.rates(part, found[-1], sizes[-1]))))
     slowest, *_, limit = (_faster(without, one) for one in points[-1])
     least = (without.rate if without else 0.0, slowest.rate if slowest else 0.0)
@@ -232,6 +232,14 @@ def _moves(part: Executions) -> Bools:
     return np.broadcast_to(moved > 0, part.num_executions)
 
 
+class _Sought(NamedTuple):
+    """Executions with a tier of a bandwidth, and what is known of them."""
+
+    part: Executions
+    bandwidth: float
+    found: Evaluated
+
+
 class _Tried(NamedTuple):
     """What a study evaluates."""
 
@@ -250,7 +258,8 @@ class _Tried(NamedTuple):
     def evaluated(self, part: Executions, bandwidths: Sequence[float]) -> list[Evaluated]:
         """Evaluate executions with a tier of each bandwidth and any size."""
         tiers = [columns_of_tier(self.space.machine, self.tier, one) for one in bandwidths]
-        return evaluate_tiers(self.space.model, self.space.machine, tiers, part, self.space.rules)
+        space = self.space
+        return evaluate_tiers(space.model, space.machine, tiers, part, space.rules, follows=False)
 
     def rates(self, part: Executions, found: Evaluated, size: float) -> Floats:
         """Give the rates with tiers of a capacity in 2^30 bytes; 0 if not possible."""
@@ -260,12 +269,25 @@ class _Tried(NamedTuple):
         return rates
 
     def best(
-        self, part: Executions, found: Evaluated, size: float, allowed: Bools
+        self, at: _Sought, size: float, allowed: Bools, so_far: StudiedExecution | None
     ) -> StudiedExecution | None:
-        """Give the fastest of those that are allowed and fit; None if there is none."""
-        rate = np.where(allowed, self.rates(part, found, size), 0.0)
+        """Give the fastest of those that are allowed and fit; None if none is faster so far."""
+        rate = self.best_rates(at, size, allowed, so_far.rate if so_far else 0.0)
         row = int(rate.argmax())
-        return _at(part, found, rate, row) if rate[row] > 0 else None
+        return _at(at.part, at.found, rate, row) if rate[row] > 0 else None
+
+    def best_rates(self, at: _Sought, size: float, allowed: Bools, least: float) -> Floats:
+        """Give rates as :meth:`rates` does, of which the largest is exact if it is above least."""
+        fits = allowed & (self.rates(at.part, at.found, size) > 0)
+        machine = msgspec.structs.replace(
+            self.space.machine, mem2=columns_of_tier(self.space.machine, self.tier, at.bandwidth)
+        )
+        follow_best(
+            self.space.model, machine, at.part, self.space.rules, at.found,
+            Best(fits, 1, 1.0 / least if least else math.inf),
+        )  # fmt: skip
+        exact = fits & ~at.found.is_least
+        return np.where(exact, self.rates(at.part, at.found, size), 0.0)
 
 
 def _break_even(
@@ -284,8 +306,11 @@ def _break_even(
     rates = np.full(bandwidths.size, least[1])
     if candidates:
         few = _joined(candidates)
+        every = np.ones(few.num_executions, dtype=np.bool_)
         for k, found in enumerate(tried.evaluated(few, bandwidths.tolist())):
-            rates[k] = max(rates[k], float(tried.rates(few, found, tried.sizes[-1]).max()))
+            at = _Sought(few, float(bandwidths[k]), found)
+            best = tried.best_rates(at, tried.sizes[-1], every, float(rates[k])).max()
+            rates[k] = max(rates[k], float(best))
     pays = bandwidths[rates > least[0] * _PAYS]
     if not pays.size:
         return BreakEven(None, None, bandwidths, rates, most)

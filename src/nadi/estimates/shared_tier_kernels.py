@@ -1,0 +1,441 @@
+"""All moves of a pipeline whose stages share the second memory tier, followed one by one.
+
+A stage computes in order. It loads in the order of uses, and stores in the order of writes, one
+after the other. Whoever moves at the same time has the same part of the tier: so much of a
+transfer is done as a clock has advanced that counts the bytes of each mover.
+
+A layer is cut into parts. Its operations, and the bytes that they move, are spread over them
+evenly.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.kernels.columns import Columns, column
+from nadi.kernels.jit import inner, kernel
+
+PARTS = 4
+_DISTANCE = 32.0  # operations before a use that its load may begin, or that a tensor stays for it
+_AHEAD = _DISTANCE - 1.0  # of these, those that are left when the load begins
+# operations of a layer's forward, and of its backward, after the last that uses its weights
+_FORWARD_TAIL, _BACKWARD_TAIL = 3.0, 1.5
+_EXCHANGE = 2.0  # operations with other stages between two passes
+_NEAR = 1.0  # byte: a transfer that lacks less is done, as clocks are no exact numbers
+_TICK = 1e-13  # of the time so far
+LOAD, STORE = 0, 1
+
+
+class PIPELINE(Columns, of="rows"):
+    """What is known of one execution."""
+
+    forward = column("of a layer", "s")
+    backward = column("of a layer", "s")
+    first_forward = column("of the embedding", "s")
+    first_backward = column("of the embedding", "s")
+    last_forward = column("of the head", "s")
+    last_backward = column("of the head", "s")
+    hop = column("of a message to another stage", "s")
+    weights = column("of a layer that move", "bytes")
+    kept = column("by a layer's forward, and move", "bytes")
+    head = column("of the head's weights that move", "bytes")
+    buffers = column("of the first tier, for what moves", "bytes")
+    forward_count = column("operations of a layer")
+    backward_count = column("operations of a layer")
+    end_count = column("operations of the head, forward and backward")
+    forward_work = column("computations of a layer")
+    backward_work = column("computations of a layer")
+    end_work = column("computations of the head, forward and backward")
+    is_whole = column("whether a layer keeps its input alone, and computes the rest again")
+    late = column("share of a layer's weights that the second half of its forward uses")
+    state = column("of a layer's optimizer that moves", "bytes")
+    first_state = column("of the embedding's", "bytes")
+    last_state = column("of the head's", "bytes")
+    sharing = column("how many stages share a tier")
+
+
+class UNIT(Columns, of="units"):
+    """A part of a layer, or an end of the model, in one pass of a stage."""
+
+    seconds = column("of its computation", "s")
+    load = column("that it needs", "bytes")
+    store = column("that it leaves", "bytes")
+    before = column("computations before it")
+    turn = column("operations before the one that makes what it leaves")
+    begin = column("of its computation, infinite before", "s")
+
+
+class LINK(Columns, of="links"):
+    """What units wait for."""
+
+    receives = column("the pass that begins with it, or -1")
+    sends = column("the pass that ends with it, or -1")
+    stored = column("the unit that leaves what it loads, or -1")
+
+
+class AT(Columns, of="at"):
+    """Where a stage is: units."""
+
+    compute = column("that is computed, or the next")
+    load = column("that is loaded, or the next")
+    store = column("that is stored, or the next")
+    seen = column("after whose begin the next load may begin")
+    ending = column("with which its last pass begins")
+    last = column("its last one: the update, which only loads")
+
+
+class STAGE(Columns, of="stage"):
+    """What a stage does."""
+
+    until = column("end of its computation, infinite without", "s")
+    loaded = column("clock at the end of its load, infinite without", "bytes")
+    stored = column("clock at the end of its store, infinite without", "bytes")
+    due = column("when its next load may begin, infinite if unknown", "s")
+    held = column("in buffers until they are stored", "bytes")
+
+
+class Schedule(NamedTuple):
+    """What is the same for all executions.
+
+    - ``passes``: int64, shape (passes, 3): 0 for a forward and 1 for a backward, the position of
+      the layers in the model, and the micro-batch; in the order of each stage.
+    - ``first``: int64, shape (stages + 1,): the first pass of each stage.
+    - ``cuts``: int64, shape (positions,): layers at each position.
+    """
+
+    passes: np.ndarray
+    first: np.ndarray
+    cuts: np.ndarray
+
+
+class Work(NamedTuple):
+    """What is written while executions are followed."""
+
+    units: np.ndarray  # float64, columns UNIT
+    links: np.ndarray  # int64, columns LINK
+    begun: np.ndarray  # int64, shape (positions, micro-batches): first unit of a forward's layers
+    used: np.ndarray  # float64, shape (positions, layers): operations before the last use
+    at: np.ndarray  # int64, shape (stages, AT)
+    stage: np.ndarray  # float64, shape (stages, STAGE)
+    arrived: np.ndarray  # float64, shape (2, positions, micro-batches): when input is there
+    clock: np.ndarray  # float64, shape (stages, 2): of each group's loads and stores
+    movers: np.ndarray  # int64, shape (stages, 2): how many of a group load and store
+
+
+@inner
+def _put(work: Work, unit: int, seconds: float, load: float, before: float) -> int:
+    """Add a unit that leaves nothing; return the number of the next."""
+    row = work.units[unit]
+    row[UNIT.seconds], row[UNIT.load], row[UNIT.store] = seconds, load, 0.0
+    row[UNIT.before], row[UNIT.turn], row[UNIT.begin] = before, 0.0, np.inf
+    work.links[unit, :] = -1
+    return unit + 1
+
+
+@inner
+def _used_until(row: np.ndarray, way: int, done: float) -> float:
+    """Return the share of a layer's weights that a share of one of its passes uses."""
+    if way == 1 and row[PIPELINE.is_whole] > 0:
+        return _used_until_of_forward(
+            row, min(done * row[PIPELINE.backward_work] / row[PIPELINE.forward_work], 1.0)
+        )
+    if way == 1:
+        return 1.0 - _used_until_of_forward(row, 1.0 - done)
+    return _used_until_of_forward(row, done)
+
+
+@inner
+def _used_until_of_forward(row: np.ndarray, done: float) -> float:
+    late = float(row[PIPELINE.late])
+    return 2.0 * done * (1.0 - late) if done < 0.5 else 1.0 - late + (2.0 * done - 1.0) * late
+
+
+@inner
+def _put_layer(
+    work: Work, unit: int, row: np.ndarray, one: tuple[int, int, int], layer: int,
+    done: tuple[float, float],
+) -> int:  # fmt: skip
+    """Add a layer of a pass; return the number of the next unit.
+
+    - ``one``: The pass.
+    - ``done``: Operations and computations of the stage before it.
+    """
+    way, position, micro_batch = one
+    turn, before = done
+    count = row[PIPELINE.forward_count + way]
+    stays = turn - work.used[position, layer] <= _DISTANCE
+    tail = _FORWARD_TAIL if way == 0 else _BACKWARD_TAIL
+    work.used[position, layer] = turn + count - tail
+    weights = 0.0 if stays else row[PIPELINE.weights]
+    is_whole = row[PIPELINE.is_whole] > 0
+    share = 1.0 if is_whole else 1.0 / PARTS
+    forward = work.begun[position, micro_batch] + layer * PARTS
+    for part in range(PARTS):
+        here = unit
+        share_of_part = _used_until(row, way, (part + 1) / PARTS)
+        share_of_part -= _used_until(row, way, part / PARTS)
+        seconds = row[PIPELINE.forward + way] / PARTS
+        unit = _put(
+            work, unit, seconds, weights * share_of_part,
+            before + row[PIPELINE.forward_work + way] * part / PARTS,
+        )  # fmt: skip
+        if row[PIPELINE.kept] <= 0 or (is_whole and part > 0):
+            continue
+        now = turn + (0.0 if is_whole else (part + 0.5) * count / PARTS)
+        if way == 0:
+            work.units[here, UNIT.store] = row[PIPELINE.kept] * share
+            work.units[here, UNIT.turn] = now + 1.0  # the next operation uses it, too
+            continue
+        # what is kept last is used first
+        made = forward if is_whole else forward + PARTS - 1 - part
+        if now - work.units[made, UNIT.turn] <= _DISTANCE:
+            work.units[made, UNIT.store] = 0.0
+        else:
+            work.units[here, UNIT.load] += row[PIPELINE.kept] * share
+            work.links[here, LINK.stored] = made
+    return unit
+
+
+@inner
+def _put_stage(schedule: Schedule, work: Work, row: np.ndarray, stage: int, unit: int) -> int:
+    """Add the units of a stage; return the number of the next."""
+    last = schedule.cuts.size - 1
+    turn, before, state = 0.0, 0.0, 0.0
+    work.used[:] = -np.inf
+    for number in range(schedule.first[stage], schedule.first[stage + 1]):
+        way, position = schedule.passes[number, 0], schedule.passes[number, 1]
+        micro_batch = schedule.passes[number, 2]
+        begin, layers = unit, schedule.cuts[position]
+        ends = position == (0 if way == 0 else last), position == (last if way == 0 else 0)
+        turn += _EXCHANGE
+        if ends[0] and way == 0:
+            unit = _put(work, unit, row[PIPELINE.first_forward], 0.0, before)
+            before += 1.0
+        elif ends[0]:
+            unit = _put(work, unit, row[PIPELINE.last_backward], 0.0, before)
+            turn += row[PIPELINE.end_count] - _EXCHANGE
+            before += row[PIPELINE.end_work] / 2.0
+        if way == 0:
+            work.begun[position, micro_batch] = unit
+        for k in range(layers):
+            layer = k if way == 0 else layers - 1 - k
+            one = way, position, micro_batch
+            unit = _put_layer(work, unit, row, one, layer, (turn, before))
+            turn += row[PIPELINE.forward_count + way]
+            before += row[PIPELINE.forward_work + way]
+        if ends[1] and way == 0:
+            unit = _put(work, unit, row[PIPELINE.last_forward], row[PIPELINE.head], before)
+            before += row[PIPELINE.end_work] / 2.0
+        elif ends[1]:
+            unit = _put(work, unit, row[PIPELINE.first_backward], 0.0, before)
+            before += 1.0
+        if micro_batch == 0 and way == 0:
+            state += layers * row[PIPELINE.state]
+            state += row[PIPELINE.first_state] if ends[0] else 0.0
+            state += row[PIPELINE.last_state] if ends[1] else 0.0
+        work.links[begin, LINK.receives] = number
+        work.links[unit - 1, LINK.sends] = number
+        work.at[stage, AT.ending] = begin
+    work.at[stage, AT.last] = unit
+    return _put(work, unit, 0.0, min(state, row[PIPELINE.buffers]), before)
+
+
+@inner
+def _may_load(work: Work, stage: int) -> float:
+    """Return when the next load of a stage may begin; infinite if that is not known yet."""
+    at, units = work.at[stage], work.units
+    unit = at[AT.load]
+    stored = work.links[unit, LINK.stored]
+    if stored >= at[AT.store] and stored >= 0:
+        return np.inf
+    wanted = units[unit, UNIT.before] - _AHEAD
+    if wanted <= 0:
+        return 0.0
+    while at[AT.seen] < at[AT.last] and units[at[AT.seen] + 1, UNIT.before] <= wanted:
+        at[AT.seen] += 1
+    seen = at[AT.seen]
+    work_of_unit = units[seen + 1, UNIT.before] - units[seen, UNIT.before]
+    share = min((wanted - units[seen, UNIT.before]) / max(work_of_unit, 1e-9), 1.0)
+    return float(units[seen, UNIT.begin] + share * units[seen, UNIT.seconds])
+
+
+@inner
+def _may_compute(schedule: Schedule, work: Work, row: np.ndarray, stage: int) -> float:
+    """Return when the next unit of a stage may be computed; infinite if that is not known yet."""
+    at = work.at[stage]
+    unit = at[AT.compute]
+    held = work.stage[stage, STAGE.held]
+    full = held > 0 and held + work.units[unit, UNIT.store] > row[PIPELINE.buffers]
+    if at[AT.load] <= unit or full:
+        return np.inf
+    number = work.links[unit, LINK.receives]
+    if number < 0:
+        return 0.0
+    one = schedule.passes[number]
+    return float(work.arrived[one[0], one[1], one[2]])
+
+
+@inner
+def _begin(schedule: Schedule, work: Work, row: np.ndarray, stage: int, now: float) -> float:
+    """Begin what a stage can begin; return when something can begin, or its computation ends."""
+    at, doing, units = work.at[stage], work.stage[stage], work.units
+    group = stage // int(row[PIPELINE.sharing])
+    found = np.inf
+    if doing[STAGE.until] == np.inf and at[AT.compute] <= at[AT.last]:
+        may = _may_compute(schedule, work, row, stage)
+        if may <= now:
+            units[at[AT.compute], UNIT.begin] = now
+            doing[STAGE.until] = now + units[at[AT.compute], UNIT.seconds]
+        else:
+            found = may
+    if doing[STAGE.loaded] == np.inf and at[AT.load] <= at[AT.last]:
+        may = _may_load(work, stage)
+        if may <= now:
+            doing[STAGE.loaded] = work.clock[group, LOAD] + units[at[AT.load], UNIT.load]
+            work.movers[group, LOAD] += 1
+        else:
+            found = min(found, may)
+    if doing[STAGE.stored] == np.inf and at[AT.store] < at[AT.compute]:
+        doing[STAGE.stored] = work.clock[group, STORE] + units[at[AT.store], UNIT.store]
+        work.movers[group, STORE] += 1
+    return min(found, float(doing[STAGE.until]))
+
+
+@inner
+def _skip(work: Work, stage: int) -> None:
+    """Pass over what has nothing to load, and what leaves nothing."""
+    at = work.at[stage]
+    while at[AT.load] <= at[AT.last] and work.units[at[AT.load], UNIT.load] <= 0:
+        at[AT.load] += 1
+    while at[AT.store] < at[AT.compute] and work.units[at[AT.store], UNIT.store] <= 0:
+        at[AT.store] += 1
+
+
+@inner
+def _send(schedule: Schedule, work: Work, row: np.ndarray, number: int, now: float) -> None:
+    """Give the output of a pass to the one that waits for it."""
+    one = schedule.passes[number]
+    way, position, micro_batch = one[0], one[1], one[2]
+    if way == 0 and position == schedule.cuts.size - 1:
+        work.arrived[1, position, micro_batch] = now
+    elif way == 0:
+        work.arrived[0, position + 1, micro_batch] = now + row[PIPELINE.hop]
+    elif position > 0:
+        work.arrived[1, position - 1, micro_batch] = now + row[PIPELINE.hop]
+
+
+@inner
+def _end(schedule: Schedule, work: Work, row: np.ndarray, stage: int, now: float) -> None:
+    """End what a stage has done by now."""
+    at, doing = work.at[stage], work.stage[stage]
+    group = stage // int(row[PIPELINE.sharing])
+    if work.clock[group, LOAD] >= doing[STAGE.loaded] - _NEAR:
+        doing[STAGE.loaded] = np.inf
+        work.movers[group, LOAD] -= 1
+        at[AT.load] += 1
+    if work.clock[group, STORE] >= doing[STAGE.stored] - _NEAR:
+        doing[STAGE.stored] = np.inf
+        doing[STAGE.held] -= work.units[at[AT.store], UNIT.store]
+        work.movers[group, STORE] -= 1
+        at[AT.store] += 1
+    if doing[STAGE.until] <= now:
+        doing[STAGE.until] = np.inf
+        doing[STAGE.held] += work.units[at[AT.compute], UNIT.store]
+        number = work.links[at[AT.compute], LINK.sends]
+        if number >= 0:
+            _send(schedule, work, row, number, now)
+        at[AT.compute] += 1
+    _skip(work, stage)
+
+
+@inner
+def _next(
+    work: Work, row: np.ndarray, seconds: np.ndarray, is_duplex: bool, found: float, now: float
+) -> float:  # fmt: skip
+    """Advance all clocks to the next event, at the latest at ``found``; return its moment."""
+    stages, sharing = work.at.shape[0], int(row[PIPELINE.sharing])
+    for stage in range(stages):
+        group = stage // sharing
+        for way in range(2):
+            until = work.stage[stage, STAGE.loaded + way]
+            if until < np.inf:
+                movers = work.movers[group, way] if is_duplex else work.movers[group].sum()
+                left = until - work.clock[group, way]
+                found = min(found, now + left * seconds[movers - 1, way])
+    # however short it is, a clock goes on
+    passed = found - now + _TICK * (1.0 + now)
+    for group in range((stages - 1) // sharing + 1):
+        for way in range(2):
+            if work.movers[group, way]:
+                movers = work.movers[group, way] if is_duplex else work.movers[group].sum()
+                work.clock[group, way] += passed / seconds[movers - 1, way]
+    return found
+
+
+@inner
+def _last_passes(work: Work) -> float:
+    """Return how long the last passes of all stages take."""
+    found = 0.0
+    for stage in range(work.at.shape[0]):
+        at = work.at[stage]
+        end = work.units[at[AT.last] - 1]
+        found += end[UNIT.begin] + end[UNIT.seconds] - work.units[at[AT.ending], UNIT.begin]
+    return found
+
+
+@inner
+def _follow(
+    schedule: Schedule, work: Work, row: np.ndarray, seconds: np.ndarray, is_duplex: bool
+) -> tuple[float, float, float]:
+    """Follow one execution; return what ``follow_pipelines`` finds."""
+    stages = schedule.first.size - 1
+    unit = 0
+    for stage in range(stages):
+        work.at[stage, :] = unit
+        unit = _put_stage(schedule, work, row, stage, unit)
+        work.stage[stage, :] = np.inf
+        work.stage[stage, STAGE.held] = 0.0
+    work.arrived[:] = np.inf
+    for micro_batch in range(work.arrived.shape[2]):
+        work.arrived[0, 0, micro_batch] = 0.0
+    work.clock[:] = 0.0
+    work.movers[:] = 0
+    for stage in range(stages):
+        _skip(work, stage)
+    now, passed = 0.0, 0.0
+    while True:
+        found, computes, all_done = np.inf, False, True
+        for stage in range(stages):
+            found = min(found, _begin(schedule, work, row, stage, now))
+            computes |= work.at[stage, AT.compute] < work.at[stage, AT.last]
+            all_done &= work.at[stage, AT.load] > work.at[stage, AT.last]
+        if computes:
+            passed = np.inf
+        elif passed == np.inf:
+            passed = now
+        if all_done and not computes:
+            return passed, now, _last_passes(work)
+        now = _next(work, row, seconds, is_duplex, found, now)
+        if now == np.inf:
+            return np.nan, np.nan, np.nan
+        for stage in range(stages):
+            _end(schedule, work, row, stage, now)
+
+
+@kernel
+def follow_pipelines(
+    schedule: Schedule, work: Work, rows: np.ndarray, seconds: np.ndarray, is_duplex: int,
+    found: np.ndarray,
+) -> None:  # fmt: skip
+    """Follow executions of one schedule. O(executions x units x stages).
+
+    - ``rows``: float64, shape (executions, PIPELINE).
+    - ``seconds``: float64, shape (executions, stages, 2): of a byte that is loaded, and stored,
+      while so many stages move some, from one on.
+    - ``is_duplex``: Whether loads leave stores their bandwidth.
+    - ``found``: float64, shape (executions, 3), filled: seconds until all passes are done, until
+      what the update reads first is loaded, too, and of the last passes of all stages.
+    """
+    for number in range(rows.shape[0]):
+        ends = _follow(schedule, work, rows[number], seconds[number], is_duplex > 0)
+        found[number, 0], found[number, 1], found[number, 2] = ends

@@ -1,0 +1,220 @@
+"""Pipelines whose stages share the second memory tier: all of their moves are followed.
+
+When one stage has the tier for itself, and when it has a part, depends on all others, and no closed
+form is near it. So the moves are followed one by one (:mod:`nadi.estimates.shared_tier_kernels`),
+once for executions that have the same ones.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimates.calculon.machine_description import MachineDescription, MemoryColumns
+from nadi.estimates.described_columns import rows_of
+from nadi.estimates.execution import Executions, StepShape
+from nadi.estimates.generated_blocks import GeneratedCosts
+from nadi.estimates.shared_tier_kernels import (
+    AT,
+    LINK,
+    PARTS,
+    PIPELINE,
+    STAGE,
+    UNIT,
+    Schedule,
+    Work,
+    follow_pipelines,
+)
+from nadi.models.llm.pipeline_schedules import (
+    FORWARD,
+    PipelineSchedule,
+    pipeline_schedule,
+    spread_layers,
+)
+from nadi.systems.memory_tiers import usual_buffers
+from nadi.trace.arrays import Bools, Floats, Ints
+
+_MOVED = np.isin(np.arange(len(PIPELINE)), [
+    PIPELINE.weights, PIPELINE.kept, PIPELINE.head, PIPELINE.state, PIPELINE.first_state,
+    PIPELINE.last_state,
+])  # fmt: skip
+_SURE = 0.97  # of what closed forms say, which are that near to what is followed
+_LATE = 1e3  # seconds, beside which all reductions are hidden
+_SETTLED = 2  # times as many micro-batches as stages, after which each further one takes as long
+
+
+class SharedMoves(NamedTuple):
+    """What moves on each stage, float64 of shape (executions,) or (1,)."""
+
+    # forward, backward: seconds of a layer
+    forward: Floats
+    backward: Floats
+    hop: Floats  # seconds of a message to another stage
+    # bytes of a layer, and of the head
+    weights: Floats
+    kept: Floats
+    head: Floats
+    # bytes of the optimizer's state of a layer, the embedding and the head
+    state: Floats
+    first_state: Floats
+    last_state: Floats
+
+
+class Followed(NamedTuple):
+    """Of executions whose stages share a tier: float64, shape (rows,)."""
+
+    rows: Ints  # int64: which of all executions
+    every: int  # how many executions there are
+    passes: Floats  # seconds until all passes are done
+    loaded: Floats  # seconds from then on until the update's first states are loaded
+    backward: Floats  # seconds of a layer's backward of the last micro-batch
+
+    def of(self, column: Floats) -> Floats:
+        """Give the values of these executions of those of all."""
+        return np.broadcast_to(column, self.every)[self.rows]
+
+    def into(self, column: Floats, values: Floats) -> Floats:
+        """Put values of these executions among those of all."""
+        if not self.rows.size:
+            return column
+        found = np.array(np.broadcast_to(column, self.every))
+        found[self.rows] = values
+        return found
+
+
+def are_shared(tier: MemoryColumns, executions: Executions) -> Bools:
+    """Tell in which executions stages move tensors from and to a tier that they share."""
+    e = executions
+    moves = (e.weight_offload | e.activations_offload) == 1
+    several = (e.training == 1) & (tier.stages_together(e) > 1)
+    return np.broadcast_to(moves & several, e.num_executions)
+
+
+def least_seconds(
+    tier: MemoryColumns, executions: Executions, shape: StepShape, alone: Floats,
+    busy: Floats, together: Floats,
+) -> Followed:  # fmt: skip
+    """Give what such executions take at least: as if each stage had the tier, or all moved at once.
+
+    Where stages have several chunks, weights can stay, and activations of the last stage.
+
+    - ``alone``: Seconds of all passes where each stage has the tier for itself, in closed form.
+    - ``busy``: Seconds of a layer, forward and backward.
+    - ``together``: Seconds of moving what a micro-batch needs on all stages at once.
+    """
+    rows = np.flatnonzero(are_shared(tier, executions))
+    found = Followed(rows, executions.num_executions, *np.zeros((3, rows.size)))
+    filled = shape.microbatches + (shape.stages - 1) / shape.chunks
+    moving = shape.microbatches * together
+    kept = moving * (1 - executions.weight_offload) * (shape.stages - 1) / shape.stages
+    least = np.where(
+        shape.chunks > 1, np.maximum(filled * shape.last * busy, kept), np.maximum(alone, moving)
+    )
+    return found._replace(passes=_SURE * found.of(least), backward=found.passes + _LATE)
+
+
+def followed(
+    machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
+    moves: SharedMoves,
+) -> Followed:  # fmt: skip
+    """Follow the executions whose stages share the second tier of a machine."""
+    e, num = executions, executions.num_executions
+    rows = np.flatnonzero(are_shared(machine.mem2, e))
+    found = Followed(rows, num, *np.zeros((3, rows.size)))
+    if not rows.size:
+        return found
+    first, last, counts = costs.first, costs.last, costs.counts
+    some, one = np.array([1e9]), np.ones(1, dtype=np.int64)  # what tells tiers apart
+    columns = (
+        *(e.pipeline_par, e.pipeline_interleaving, shape.microbatches, shape.num_blocks),
+        *(e.ends_as_layers, e.procs_of_stage, moves.forward, moves.backward),
+        *(first.forward.whole, first.backward.whole, last.forward.whole, last.backward.whole),
+        *(moves.hop, moves.weights, moves.kept, moves.head, usual_buffers(machine.mem1.capacity)),
+        *(counts.forward, counts.backward, counts.end, counts.forward_work, counts.backward_work),
+        *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
+        *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
+        *(machine.mem2.moving_time(*moved, one) for moved in ((some, 0 * some), (0 * some, some))),
+    )
+    table = np.stack([found.of(np.asarray(one, dtype=np.float64)) for one in columns], axis=1)
+    different, where, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    kinds, kind = np.unique(different[:, :5].astype(np.int64), axis=0, return_inverse=True)
+    seconds = np.empty((where.size, 3))
+    for place, of_kind in enumerate(kinds.tolist()):
+        here = np.flatnonzero(kind.reshape(-1) == place)
+        some = np.ascontiguousarray(different[here, 6:-2])
+        tier = rows_of(machine, rows[where[here]]).mem2
+        of_bytes = _seconds_of_bytes(tier, some, different[here, 5].astype(np.int64))
+        some[np.ix_(~(of_bytes > 0).any(axis=(1, 2)), _MOVED)] = 0.0
+        seconds[here] = _followed(of_kind, some, of_bytes, duplex=tier.duplex)
+    passes, loaded, backwards = seconds[number.reshape(-1)].T
+    layers = found.of(shape.num_blocks)
+    return found._replace(passes=passes, loaded=loaded - passes, backward=backwards / layers)
+
+
+def _seconds_of_bytes(tier: MemoryColumns, rows: Floats, processors: Ints) -> Floats:
+    """Give the seconds of a byte while so many stages move some: shape (executions, movers, 2)."""
+    size = np.maximum(rows[:, PIPELINE.weights], rows[:, PIPELINE.kept])
+    sharing = rows[:, PIPELINE.sharing].astype(np.int64)
+    none = np.zeros(1)
+    found = np.empty((size.size, 2 * int(sharing.max()), 2))
+    for movers in range(1, found.shape[1] + 1):
+        # of half duplex tiers, a stage that loads and stores counts twice
+        there = np.minimum(movers, sharing)
+        for way, moved in enumerate(((size, none), (none, size))):
+            moving = tier.moving_time(*moved, there * processors) - tier.latency
+            found[:, movers - 1, way] = moving / size * np.maximum(movers / sharing, 1.0)
+    return found
+
+
+def _followed(kind: list[int], rows: Floats, seconds: Floats, *, duplex: bool) -> Floats:
+    """Follow executions with the same schedule: shape (executions, 3).
+
+    ``kind`` are stages, chunks, micro-batches, layers, and whether ends count as layers.
+    """
+    stages, chunks, micro_batches, layers, ends = kind
+    spread = spread_layers(layers, stages * chunks, ends=bool(ends))
+    cuts = np.array([len(one) for one in spread], dtype=np.int64)
+
+    def until(few: int) -> Floats:
+        passes, first = _passes(stages, chunks, few)
+        found = np.empty((rows.shape[0], 3))
+        schedule = Schedule(passes, first, cuts)
+        follow_pipelines(schedule, _work(schedule, few), rows, seconds, int(duplex), found)
+        return found
+
+    settled = _SETTLED * stages + micro_batches % stages
+    rounds = (micro_batches - settled) // stages
+    if rounds < 2:
+        return until(micro_batches)
+    found = until(settled)
+    longer = until(settled + stages)[:, :1] - found[:, :1]
+    whole: Floats = found + rounds * longer * np.array([1.0, 1.0, 0.0])
+    return whole
+
+
+def _work(schedule: Schedule, micro_batches: int) -> Work:
+    stages, positions = schedule.first.size - 1, schedule.cuts.size
+    units = int((schedule.cuts[schedule.passes[:, 1]] * PARTS + 2).sum()) + stages
+    return Work(
+        np.zeros((units, len(UNIT))), np.zeros((units, len(LINK)), dtype=np.int64),
+        np.zeros((positions, micro_batches), dtype=np.int64),
+        np.zeros((positions, int(schedule.cuts.max()))),
+        np.zeros((stages, len(AT)), dtype=np.int64), np.zeros((stages, len(STAGE))),
+        np.zeros((2, positions, micro_batches)), np.zeros((stages, 2)),
+        np.zeros((stages, 2), dtype=np.int64),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _passes(stages: int, chunks: int, micro_batches: int) -> tuple[Ints, Ints]:
+    """List the passes of all stages, and the first one of each."""
+    name: PipelineSchedule = "interleaved" if chunks > 1 else "1f1b"
+    # where micro-batches do not fill all stages, the last ones lack some
+    full = -(-micro_batches // stages) * stages if chunks > 1 else micro_batches
+    found = []
+    for stage, order in enumerate(pipeline_schedule(name, stages, full, chunks)):
+        way = (order.phase != FORWARD).astype(np.int64)
+        passes = np.stack([way, order.chunk * stages + stage, order.micro_batch], axis=1)
+        found.append(passes[order.micro_batch < micro_batches])
+    first = np.cumsum([0, *(one.shape[0] for one in found)])
+    return np.ascontiguousarray(np.concatenate(found)), first

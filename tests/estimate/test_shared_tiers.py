@@ -1,0 +1,97 @@
+"""Stages of a pipeline that share a memory tier: estimates, simulations and searches agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+import pytest
+
+import nadi
+from nadi.estimates import (
+    DEFAULT,
+    describe_step,
+    estimate,
+    evaluate,
+    execution_of_plan,
+    machine_of_system,
+    read_machine,
+    read_model,
+    search_space,
+)
+from nadi.estimates.calculon.machine_description import columns_of_tier
+from nadi.estimates.search_results import SearchTask, search_part
+from nadi.estimates.shared_tiers import are_shared
+from nadi.memory import ByRules, parse_rules, plain_step
+from nadi.memory.placement.placed_steps import PlacedStep
+from nadi.systems import System, second_tier
+
+
+def placed(
+    model: str, system: str, plan: dict[str, Any], roles: tuple[str, ...], tier: tuple[float, int]
+) -> tuple[PlacedStep, System]:
+    """Simulate a plan whose stages share a tier of so many GB/s."""
+    job = nadi.llm_job(model, **plan)
+    plain = plain_step(job, nadi.load_system(system, len(job.traces)))
+    shared = second_tier(tier[0], 1 << 50, shared_by=tier[1])
+    there = msgspec.structs.replace(plain.system, tiers=(shared,), memory_capacity=1 << 40)
+    staging = plain.staging(there)
+    rules = ByRules(parse_rules(",".join(f"{role}=cxl" for role in roles)))
+    return plain.placed(plain.chosen(rules, there, staging), there, staging), there
+
+
+@pytest.mark.parametrize(("model", "system", "plan", "roles", "tier"), [
+    ("gpt3-6.7b", "dgx-h100", {"tp": 4, "pp": 2, "global_batch": 1, "recompute": "full"},
+     ("activations", "weights"), (64.0, 8)),
+    ("qwen3-8b", "dgx-h100", {"tp": 2, "pp": 4, "micro_batch": 2, "global_batch": 4},
+     ("weights",), (256.0, 4)),
+    ("gpt3-6.7b", "hgx-h200", {"pp": 4, "micro_batch": 2, "global_batch": 8},
+     ("activations", "optimizer"), (128.0, 4)),
+    ("llama3-8b", "hgx-h200", {"pp": 8, "global_batch": 16}, ("activations",), (128.0, 8)),
+    ("llama3-8b", "mi300x-node", {"tp": 4, "pp": 4, "dp": 2, "global_batch": 4, "zero": 1},
+     ("activations", "optimizer"), (512.0, 32)),
+])  # fmt: skip
+def test_an_estimate_follows_what_stages_move(
+    model: str, system: str, plan: dict[str, Any], roles: tuple[str, ...], tier: tuple[float, int]
+) -> None:
+    plan = {"sequence": 1024} | plan
+    step, there = placed(model, system, plan, roles, tier)
+    described = describe_step(model, system, plan)
+    machine = machine_of_system(there)
+    assert described.plan is not None
+    how = execution_of_plan(described.plan, machine, offload=list(roles))
+    found = estimate(described.model, machine, how).seconds
+    assert found == pytest.approx(step.ns / 1e9, rel=0.03)
+
+
+def test_the_best_of_a_search_is_that_of_all_plans_followed() -> None:
+    model, machine = read_model("gpt3-13b"), read_machine("dgx-h100", 8)
+    tier = columns_of_tier(machine, second_tier(1.0, shared_by=8), 400.0)
+    small = msgspec.structs.replace(machine.mem1, GiB=24.0)
+    machine = msgspec.structs.replace(machine, mem1=small, mem2=tier)
+    given = {"activations_offload": [True], "pipeline_par": [2, 4], "microbatch_size": [1, 2]}
+    space = search_space(model, machine, 8, 16, given)
+    found, _ = search_part(SearchTask(space, DEFAULT, 5), 0, space.size)
+    every, _ = search_part(SearchTask(space, DEFAULT, 5), 0, space.size, with_rows=True)
+    assert [(one.number, one.seconds) for one in found.best] == [
+        (one.number, one.seconds) for one in every.best
+    ]
+    followed = 0
+    for part in space.executions(0, space.size):
+        least = evaluate(model, machine, part, DEFAULT, follows=False)
+        exact = evaluate(model, machine, part, DEFAULT)
+        shared = are_shared(machine.mem2, part) & np.isfinite(exact.seconds)
+        assert (least.seconds[shared] <= exact.seconds[shared] * (1 + 1e-9)).all()
+        assert np.isfinite(exact.seconds[shared]).all()
+        followed += int(shared.sum())
+    assert followed > 100
+
+
+def test_what_a_message_brings_stays_until_its_first_use() -> None:
+    plan = {"pp": 8, "micro_batch": 2, "global_batch": 32, "sequence": 2048}
+    step, _ = placed("llama2-13b", "hgx-h200", plan, ("activations",), (32.0, 4))
+    for trace in step.simulation.traces:
+        moved = dict(trace.nodes.group_by("kind").agg(pl.col("bytes").sum()).iter_rows())
+        assert moved["MEM_LOAD"] == moved["MEM_STORE"]  # no message is loaded before its use
