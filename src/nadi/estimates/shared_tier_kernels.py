@@ -90,7 +90,7 @@ class STAGE(Columns, of="stage"):
     until = column("end of its computation, infinite without", "s")
     loaded = column("clock at the end of its load, infinite without", "bytes")
     stored = column("clock at the end of its store, infinite without", "bytes")
-    due = column("when its next load may begin, infinite if unknown", "s")
+    due = column("when it may begin something, or ends its computation", "s")
     held = column("in buffers until they are stored", "bytes")
 
 
@@ -318,10 +318,11 @@ def _send(schedule: Schedule, work: Work, row: np.ndarray, number: int, now: flo
     way, position, micro_batch = one[0], one[1], one[2]
     if way == 0 and position == schedule.cuts.size - 1:
         work.arrived[1, position, micro_batch] = now
-    elif way == 0:
-        work.arrived[0, position + 1, micro_batch] = now + row[PIPELINE.hop]
-    elif position > 0:
-        work.arrived[1, position - 1, micro_batch] = now + row[PIPELINE.hop]
+        return
+    position += 1 if way == 0 else -1
+    if position >= 0:
+        work.arrived[way, position, micro_batch] = now + row[PIPELINE.hop]
+        work.stage[position % work.at.shape[0], STAGE.due] = now
 
 
 @inner
@@ -329,11 +330,15 @@ def _end(schedule: Schedule, work: Work, row: np.ndarray, stage: int, now: float
     """End what a stage has done by now."""
     at, doing = work.at[stage], work.stage[stage]
     group = stage // int(row[PIPELINE.sharing])
-    if work.clock[group, LOAD] >= doing[STAGE.loaded] - _NEAR:
+    is_loaded = work.clock[group, LOAD] >= doing[STAGE.loaded] - _NEAR
+    is_stored = work.clock[group, STORE] >= doing[STAGE.stored] - _NEAR
+    if not (is_loaded or is_stored or doing[STAGE.until] <= now):
+        return
+    if is_loaded:
         doing[STAGE.loaded] = np.inf
         work.movers[group, LOAD] -= 1
         at[AT.load] += 1
-    if work.clock[group, STORE] >= doing[STAGE.stored] - _NEAR:
+    if is_stored:
         doing[STAGE.stored] = np.inf
         doing[STAGE.held] -= work.units[at[AT.store], UNIT.store]
         work.movers[group, STORE] -= 1
@@ -345,7 +350,14 @@ def _end(schedule: Schedule, work: Work, row: np.ndarray, stage: int, now: float
         if number >= 0:
             _send(schedule, work, row, number, now)
         at[AT.compute] += 1
+    doing[STAGE.due] = now
     _skip(work, stage)
+
+
+@inner
+def _movers(work: Work, group: int, way: int, is_duplex: bool) -> int:
+    """Return how many share what a transfer has."""
+    return work.movers[group, way] + (0 if is_duplex else work.movers[group, 1 - way])
 
 
 @inner
@@ -359,16 +371,15 @@ def _next(
         for way in range(2):
             until = work.stage[stage, STAGE.loaded + way]
             if until < np.inf:
-                movers = work.movers[group, way] if is_duplex else work.movers[group].sum()
-                left = until - work.clock[group, way]
-                found = min(found, now + left * seconds[movers - 1, way])
+                each = seconds[_movers(work, group, way, is_duplex) - 1, way]
+                found = min(found, now + (until - work.clock[group, way]) * each)
     # however short it is, a clock goes on
     passed = found - now + _TICK * (1.0 + now)
     for group in range((stages - 1) // sharing + 1):
         for way in range(2):
             if work.movers[group, way]:
-                movers = work.movers[group, way] if is_duplex else work.movers[group].sum()
-                work.clock[group, way] += passed / seconds[movers - 1, way]
+                each = seconds[_movers(work, group, way, is_duplex) - 1, way]
+                work.clock[group, way] += passed / each
     return found
 
 
@@ -394,7 +405,7 @@ def _follow(
         work.at[stage, :] = unit
         unit = _put_stage(schedule, work, row, stage, unit)
         work.stage[stage, :] = np.inf
-        work.stage[stage, STAGE.held] = 0.0
+        work.stage[stage, STAGE.held] = work.stage[stage, STAGE.due] = 0.0
     work.arrived[:] = np.inf
     for micro_batch in range(work.arrived.shape[2]):
         work.arrived[0, 0, micro_batch] = 0.0
@@ -406,7 +417,10 @@ def _follow(
     while True:
         found, computes, all_done = np.inf, False, True
         for stage in range(stages):
-            found = min(found, _begin(schedule, work, row, stage, now))
+            # what a stage can begin changes with what it ends, and with messages
+            if work.stage[stage, STAGE.due] <= now:
+                work.stage[stage, STAGE.due] = _begin(schedule, work, row, stage, now)
+            found = min(found, float(work.stage[stage, STAGE.due]))
             computes |= work.at[stage, AT.compute] < work.at[stage, AT.last]
             all_done &= work.at[stage, AT.load] > work.at[stage, AT.last]
         if computes:

@@ -254,11 +254,13 @@ def _comm_types(names: Texts, category: Ints, is_linked: bool) -> Ints:
     none = _COMM["none"]
     of_host, of_call = _comm_of_names(names.unique)[:, names.codes]
     if not is_linked:
-        return np.where(of_call != none, of_call, of_host)
+        found: Ints = np.where(of_call != none, of_call, of_host)
+        return found
     of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
     works = names.numbers(lambda name: int(name.startswith("gloo:"))) > 0
     of_host = np.where((category == _CODE["annotation"]) & works, of_host, none)
-    return np.where(category == _CODE["kernel"], of_kernel, of_host)
+    found = np.where(category == _CODE["kernel"], of_kernel, of_host)
+    return found
 
 
 @lru_cache(64)

@@ -5,7 +5,6 @@ The order in which a rank issued the communication operations of each process gr
 Sends and receives of gloo run beside the thread that asked for them, not on it.
 """
 
-
 import numpy as np
 import polars as pl
 
