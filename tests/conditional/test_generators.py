@@ -29,7 +29,7 @@ from nadi.sharing.conditional.corpora import (
     generated_jobs,
     listed_jobs,
 )
-from nadi.sharing.conditional.decision_trees import Tree
+from nadi.sharing.conditional.decision_trees import DecisionTree
 from nadi.sharing.conditional.generators import generator_job, learn_generator, read_generator
 from nadi.sharing.conditional.program_learning import generator_of_jobs
 from nadi.sharing.conditional.stage_values import Conditions, with_usual
@@ -305,7 +305,7 @@ def test_who_has_no_counterpart_does_not_communicate(generator: ConditionalModel
 
 def decide_always(model: ConditionalModel) -> ConditionalModel:
     """Return a generator that has all communication everywhere."""
-    yes = Tree(answer=1)
+    yes = DecisionTree(answer=1)
     templates = tuple(
         msgspec.structs.replace(one, present=yes) if one.way or one.peer else one
         for one in model.templates
