@@ -325,8 +325,8 @@ def test_instances_that_read_prompts_have_degrees_of_their_own() -> None:
     )
     assert found.setup.devices == 6
     apart = measures(found.runs[0])
-    # 2,000 tokens of 320 KiB in whole blocks, from two ranks that send 5 GB/s each, before the client
-    # has the first token of the instance that generates
+    # 2,000 tokens of 320 KiB in whole blocks, from two ranks that send 5 GB/s each, come before the
+    # first token of the instance that generates
     moved = 2000 / 16 * found.basis.instance.block_bytes / 10e9 * 1e9
     assert apart["ttft"] == pytest.approx(alone[2]["ttft"] + moved, rel=1e-6)
     others = alone[4]["tpot"] * 9

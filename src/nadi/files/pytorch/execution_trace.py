@@ -253,13 +253,12 @@ def _comm_types(names: Texts, category: Ints, is_linked: bool) -> Ints:
     """Find the communications, with one lookup per name; in linked traces the device work."""
     none = _COMM["none"]
     of_host, of_call = _comm_of_names(names.unique)[:, names.codes]
-    if not is_linked:
-        found: Ints = np.where(of_call != none, of_call, of_host)
-        return found
-    of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
-    works = names.numbers(lambda name: int(name.startswith("gloo:"))) > 0
-    of_host = np.where((category == _CODE["annotation"]) & works, of_host, none)
-    found = np.where(category == _CODE["kernel"], of_kernel, of_host)
+    found: Ints = np.where(of_call != none, of_call, of_host)
+    if is_linked:
+        of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
+        works = names.numbers(lambda name: int(name.startswith("gloo:"))) > 0
+        of_host = np.where((category == _CODE["annotation"]) & works, of_host, none)
+        found = np.where(category == _CODE["kernel"], of_kernel, of_host)
     return found
 
 
