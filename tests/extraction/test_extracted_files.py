@@ -249,6 +249,19 @@ def test_files_are_not_replaced_unasked(pair: PairWriter, tmp_path: Path) -> Non
         nadi.extract(tmp_path / "part", output=tmp_path / "part", under="mm", overwrite=True)
 
 
+def test_ranks_of_an_earlier_part_go(demo_folder: Path, tmp_path: Path) -> None:
+    part, note = tmp_path / "part", tmp_path / "part" / "rank9.txt"
+    nadi.extract(demo_folder, output=part, step="1")
+    assert len(read_job(part).traces) == 4
+    note.write_text("of the user")
+    with pytest.raises(InputError, match="exists"):
+        nadi.extract(demo_folder, output=part, step="1", ranks="0,2")
+    assert len(read_job(part).traces) == 4
+    nadi.extract(demo_folder, output=part, step="1", ranks="0,2", overwrite=True)
+    assert read_job(part).ranks == (0, 2)
+    assert note.exists()
+
+
 def test_traces_without_times_are_refused(shared_traces: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="host traces without a device trace have no timestamps"):
         nadi.extract(shared_traces / "et_only", output=tmp_path / "part", under="aten")

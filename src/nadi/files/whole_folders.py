@@ -209,8 +209,8 @@ def _undisturbed() -> Iterator[None]:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def missing_files(folder: Path) -> list[str]:
-    """Return the names of files that were written to a folder and are not in it; often none.
+def listed_files(folder: Path) -> list[str]:
+    """Return the names of files that were last written to a folder together; often none.
 
     - Raises InputError if the folder's list of files cannot be read.
     """
@@ -220,8 +220,16 @@ def missing_files(folder: Path) -> list[str]:
     found = decode_json(
         read_settings(place), dict[str, list[str]], str(place), "write the files again"
     )
+    return found.get("files", [])
+
+
+def missing_files(folder: Path) -> list[str]:
+    """Return the names of files that were written to a folder and are not in it; often none.
+
+    - Raises InputError if the folder's list of files cannot be read.
+    """
     # names of others may be too long for a file system, which ``Path.exists`` raises
-    return [name for name in found.get("files", []) if not os.path.exists(folder / name)]
+    return [name for name in listed_files(folder) if not os.path.exists(folder / name)]
 
 
 def refuse_partial(folder: Path) -> None:

@@ -3,6 +3,7 @@
 What crosses the border of a part: waits for operations outside, and tensors.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from nadi.files.csv_tables import encode_table
 from nadi.files.files import check_target, locate, write_pieces
 from nadi.files.registry import format_named
 from nadi.files.trace_files import write
-from nadi.files.whole_folders import whole_folder
+from nadi.files.whole_folders import listed_files, whole_folder
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph
 from nadi.graph.replay import Replay, replay_graph
@@ -46,6 +47,7 @@ from nadi.whatif.sub_traces import (
 
 _Progress = Callable[[str], None]
 _CHAKRA = "chakra"
+_OF_RANK = re.compile(r"(?:rank|host_|device_)\d+\.[\w.]+")
 _STAND_IN = 25.0, 2000.0  # GB/s and ns of a switch
 _WANTED = "a host and a device trace per rank, device traces alone, or linked traces with times"
 
@@ -170,10 +172,14 @@ def extract(
     progress("finding the part")
     chosen = part_operations(graph, part_of)
     members = _members(graph, chosen, whole)
-    targets = _targets(whole, members, locate(output))
-    for target in targets:
+    folder = locate(output)
+    targets = _targets(whole, members, folder)
+    # ranks of an earlier part would be read as ranks of this one
+    listed = [folder / name for name in listed_files(folder) if _OF_RANK.fullmatch(name)]
+    earlier = [path for path in listed if path not in targets]
+    for target in (*targets, *earlier):
         check_target(target, list_files(paths).traces, overwrite=overwrite)
-    with whole_folder(locate(output), overwrite=overwrite) as inside:
+    with whole_folder(folder, overwrite=overwrite, instead_of=earlier) as inside:
         places = [inside / target.name for target in targets]
         done = _written(whole, graph, chosen, members, part_of, places, progress)
     return replace(done, files=tuple(targets))
