@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -164,3 +165,16 @@ def test_a_message_that_takes_centuries() -> None:
     system = System(Network((Dimension("ring", 2, 1e-6, 1.0),)), Compute())
     with pytest.raises(nadi.errors.UsageError, match="exceeds 36 years"):
         nadi.simulate([trace_of(nodes)] * 2, system)
+
+
+def test_the_time_of_many_layers_is_proportional_to_their_number() -> None:
+    """It grew with their square: a model's file of 300 bytes kept a processor for an hour."""
+
+    def seconds(layers: int) -> float:
+        small = nadi.models.LanguageModel(layers=layers, hidden=64, heads=4, ffn=128, vocab=512)
+        begin = process_time()
+        nadi.models.llm_job(small, sequence=64, tp=2)
+        return process_time() - begin
+
+    seconds(8)
+    assert seconds(3000) / 3000 < 2.2 * seconds(300) / 300

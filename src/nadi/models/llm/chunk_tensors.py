@@ -476,7 +476,7 @@ class ChunkTensors:
         inputs = [] if gradient is None else list(gradient.parts)
         outputs: list[Operand] = []
         found: dict[_Key, _Value] = {}
-        sources, begun = self._sources[key], set(self._begun)
+        sources, summed = self._sources[key], set[str]()
         for place, (source, read) in enumerate(zip(sources, self._read[key], strict=True)):
             is_first = place == 0
             own = layouts if is_first or gradient is None else gradient.layouts
@@ -485,11 +485,12 @@ class ChunkTensors:
                 outputs += [gradient.operand] if piece.forward.op_class == "rope" else []
                 continue
             value = self._summed(rows, source, read, own, is_certain=is_first)
-            if value.operand.storage in begun:
+            if value.operand.storage in self._begun:
                 inputs.append(value.operand)
-            self._begun.add(value.operand.storage)
+            summed.add(value.operand.storage)
             outputs.append(value.operand)
             found[source] = value
+        self._begun |= summed
         inputs += self._kept(key, piece)
         inputs += self.lasting.read_weights(key[0], piece, "backward")
         if piece.weight_gradient is None:
