@@ -177,4 +177,5 @@ def test_the_time_of_many_layers_is_proportional_to_their_number() -> None:
         return process_time() - begin
 
     seconds(8)
-    assert seconds(3000) / 3000 < 2.2 * seconds(300) / 300
+    # ten times as many take ten times as long now, and took 53 times as long
+    assert seconds(3000) < 35 * min(seconds(300) for _ in range(3))
