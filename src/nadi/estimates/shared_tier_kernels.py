@@ -357,7 +357,7 @@ def _end(schedule: Schedule, work: Work, row: np.ndarray, stage: int, now: float
 @inner
 def _movers(work: Work, group: int, way: int, is_duplex: bool) -> int:
     """Return how many share what a transfer has."""
-    return work.movers[group, way] + (0 if is_duplex else work.movers[group, 1 - way])
+    return int(work.movers[group, way] + (0 if is_duplex else work.movers[group, 1 - way]))
 
 
 @inner
