@@ -261,13 +261,15 @@ def slow_part(facts: Facts, v: int, begin: int) -> tuple[str, str]:
     """Walk back from a vertex, and sum by kind and by name."""
     kinds = dict.fromkeys(PATH_KINDS, 0)
     names: dict[str, Counter[str]] = {kind: Counter() for kind in PATH_KINDS}
-    while v < 2 * facts.num_ops and facts.time[v] >= begin and facts.bound_by[v] >= 0:
-        e = facts.bound_by[v]
+    while v < 2 * facts.num_ops and facts.time[v] >= begin:
         reached = max(facts.time[v] - facts.delay[v], begin)
+        kinds["unexplained"] += facts.time[v] - reached
+        e = facts.bound_by[v]
+        if e < 0:
+            break
         kind = PATH_KINDS[facts.time_kind[e]]
         spent = reached - max(facts.time[facts.source[e]], begin)
         kinds[kind] += spent
-        kinds["unexplained"] += facts.time[v] - reached
         if facts.op[e] >= 0:
             names[kind][facts.names[facts.op[e]]] += spent
         v = facts.source[e]
@@ -302,10 +304,13 @@ def test_stragglers(two_ranks: EventGraph) -> None:
             rank, until = facts.ranks[op], max(facts.time[hub], start)
             lasts[hub, op] = max(until - max(start, reached[rank]), 0)
             reached[rank] = max(reached[rank], until)
-        for hub in hubs:
+        met: dict[frozenset[int], int] = {}
+        for hub in sorted(hubs, key=lambda hub: (facts.time[hub], hub)):
             last = facts.bound_by[hub]
             waited = {facts.op[e]: 0 for e in facts.into[hub]}
             waited |= {op: time for (at, op), time in lasts.items() if at == hub}
+            ranks = frozenset(facts.ranks[op] for op in waited)
+            since, met[ranks] = met.get(ranks, begin), facts.time[hub]
             anyone = any(facts.time[hub] > facts.time[2 * op] for at, op in lasts if at == hub)
             for op, time in waited.items():
                 waits[facts.ranks[op]] += time
@@ -316,7 +321,7 @@ def test_stragglers(two_ranks: EventGraph) -> None:
                 rows.append(
                     (facts.names[op], facts.ranks[op], facts.graph.op_row[op], facts.time[hub],
                      total, total // max(len(waited) - 1, 1), max(waited.values()),
-                     *slow_part(facts, facts.source[last], begin))
+                     *slow_part(facts, facts.source[last], since))
                 )  # fmt: skip
         rows.sort(key=lambda row: row[3])
         found = find_stragglers(replay, window)
