@@ -52,6 +52,9 @@ def placed(
     ("llama3-8b", "hgx-h200", {"pp": 8, "global_batch": 16}, ("activations",), (128.0, 8)),
     ("llama3-8b", "mi300x-node", {"tp": 4, "pp": 4, "dp": 2, "global_batch": 4, "zero": 1},
      ("activations", "optimizer"), (512.0, 32)),
+    ("llama2-13b", "mi300x-node", {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8,
+     "recompute": "selective", "zero": 0, "chunks": 2, "schedule": "interleaved"},
+     ("activations",), (128.0, 8)),
 ])  # fmt: skip
 def test_an_estimate_follows_what_stages_move(
     model: str, system: str, plan: dict[str, Any], roles: tuple[str, ...], tier: tuple[float, int]

@@ -147,7 +147,7 @@ def followed(
         some[np.ix_(~(of_bytes > 0).any(axis=(1, 2)), _MOVED)] = 0.0
         seconds[here] = _followed(of_kind, some, of_bytes, duplex=tier.duplex)
     passes, loaded, backwards = seconds[number.reshape(-1)].T
-    layers = found.of(shape.num_blocks)
+    layers = found.of(shape.num_blocks / shape.chunks)  # the last pass of a stage has one chunk
     return found._replace(passes=passes, loaded=loaded - passes, backward=backwards / layers)
 
 
