@@ -108,9 +108,10 @@ def _stop(one: _Command, how: str, chance: random.Random) -> str:
     code = process.returncode
     if said is None:
         return f"{one.name} {how}: does not end"
-    # Python itself writes a traceback where it is interrupted before it has read Nadi's first line
+    # Python itself writes a traceback where it is interrupted before it has read Nadi's first line,
+    # and where a process that starts as a worker loses the one that was killed.
     early = how == "interrupted" and not said.startswith(_BEGUN)
-    if not early and (code not in _CODES or b"Traceback" in said):
+    if not early and (code not in _CODES or (b"Traceback" in said and code != -signal.SIGKILL)):
         return f"{one.name} {how}: exit code {code}, {said[-300:]!r}"
     return ""
 
