@@ -26,7 +26,7 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
-from nadi.estimates.shared_tiers import Followed, SharedMoves, followed, least_seconds
+from nadi.estimates.shared_tiers import Followed, SharedMoves, followed
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.uneven_pipelines import ChunkSeconds, followed_seconds, is_followed
@@ -77,13 +77,12 @@ def generated_step(
     )
     passes, own, late = _slowest_passes(shape, costs, moved, turning, first)
     together = _moving_together(machine, executions, shape, costs, ends)
-    whole = shape.microbatches * slowest + transfers + bubble
-    on_all = least_seconds(machine.mem2, executions, shape, whole, moved.busy, together)
-    if follows:
-        shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
-        on_all = followed(machine, executions, shape, costs, shared)
+    shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
+    on_all = followed(machine, executions, shape, costs, shared, follows=follows)
     late = on_all.into(late, on_all.backward - on_all.of(moved.plain[1]))
     reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
+    if not follows:  # all gradients can be reduced beside the first states that are loaded
+        reduced = on_all.into(reduced, np.full(on_all.rows.size, np.inf))
     extra, bubble = _shared(executions, shape, on_all, (slowest, transfers, bubble), together)
     passes, slowest = passes._replace(forward=passes.forward + extra), slowest + extra
     update, exposed, rate = _streamed(

@@ -453,3 +453,21 @@ def follow_pipelines(
     for number in range(rows.shape[0]):
         ends = _follow(schedule, work, rows[number], seconds[number], is_duplex > 0)
         found[number, 0], found[number, 1], found[number, 2] = ends
+
+
+@kernel
+def count_moves(schedule: Schedule, work: Work, rows: np.ndarray, found: np.ndarray) -> None:
+    """Count the bytes that the passes of executions of one schedule move. O(executions x units).
+
+    - ``rows``: float64, shape (executions, PIPELINE).
+    - ``found``: float64, shape (executions, stages, 2), filled: bytes that are loaded, and stored.
+    """
+    for number in range(rows.shape[0]):
+        unit = 0
+        for stage in range(schedule.first.size - 1):
+            begin = unit
+            unit = _put_stage(schedule, work, rows[number], stage, unit)
+            found[number, stage, :] = 0.0
+            for one in range(begin, unit - 1):  # the last one is of the update
+                found[number, stage, LOAD] += work.units[one, UNIT.load]
+                found[number, stage, STORE] += work.units[one, UNIT.store]
