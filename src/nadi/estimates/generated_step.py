@@ -422,7 +422,9 @@ class _UpdateMoves(NamedTuple):
 
     states: Floats
     own: Floats  # of weights that a rank updates itself
-    whole: Floats  # of all of its weights, where they are gathered
+    # of those that are gathered after it, that rank's own, and all
+    own_gathered: Floats
+    gathered: Floats
     mean: Floats  # of the stage that has most, what the mean of all stages has
 
     def seconds(
@@ -443,13 +445,18 @@ def _moves_of_update(
 ) -> _UpdateMoves:  # fmt: skip
     share = _most("share", shape, ends)
     away = _element(block, ends) * executions.weight_offload
-    whole = _most("trained", shape, ends) * away
+    gathered = _most("gathered", shape, ends)
+    own_gathered = share - (_most("trained", shape, ends) - gathered)  # others have no shares
     sharing = machine.mem2.stages_together(executions).astype(np.float64)
     mean = _most_of_groups(
         shape, sharing, ends.layer.share, ends.first.share, ends.last.share
     )  # fmt: skip
     return _UpdateMoves(
-        _STATE * share, share * away, whole, np.where(share > 0, mean / np.maximum(share, 1.0), 1.0)
+        _STATE * share,
+        share * away,
+        own_gathered * away,
+        gathered * away,
+        np.where(share > 0, mean / np.maximum(share, 1.0), 1.0),
     )
 
 
@@ -463,7 +470,7 @@ def _streamed(
     are stored with the states, part by part. Where they are gathered then, a layer is loaded and
     another one is stored meanwhile.
     """
-    states, own, whole, _ = moves
+    states, own, own_gathered, all_gathered, _ = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
     none, tier = np.zeros(1), machine.mem2
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
@@ -476,7 +483,7 @@ def _streamed(
         left = np.maximum(on_all.loaded - on_all.of(before), 0.0)
         load = on_all.into(load, on_all.of(load) + np.minimum(left - on_all.of(held), 0.0))
     store = moves.seconds(machine, executions, none, states + own)
-    around = moves.seconds(machine, executions, own, whole)
+    around = moves.seconds(machine, executions, own_gathered, all_gathered)
     all_of_it = streamed_seconds(states + own, load, update, store, duplex=tier.duplex)
     exposed = all_of_it - update
     exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
