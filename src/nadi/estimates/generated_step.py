@@ -143,7 +143,7 @@ def _stages(
     Each has a tier that stages share for itself; what they move at once is followed apart.
     """
     block, alone = costs.block, shape.stages == 1
-    moved = StagedMoves(machine, executions, block, costs.counts, executions.procs_of_stage)
+    moved = StagedMoves(machine, executions, costs, executions.procs_of_stage)
     turning = moved.turning(shape.last, costs.last.seconds, ends.head * _element(block, ends))
     first = moved.passing(shape.first, is_first=True)
     middle = moved.passing(shape.blocks, is_first=False)
@@ -178,7 +178,7 @@ def _moving_together(
     It is the mean of the stages, as others take what one leaves. While the pipeline fills and
     drains, half of them move.
     """
-    moves = StagedMoves(machine, executions, costs.block, costs.counts, executions.num_procs)
+    moves = StagedMoves(machine, executions, costs, executions.num_procs)
     last = moves.moving(shape.last, ends.head * _element(costs.block, ends))
     first = moves.moving(shape.first, np.zeros(1))
     others = moves.moving(shape.blocks, np.zeros(1))
@@ -193,7 +193,8 @@ def _moves_of_stages(
     states = _STATE * executions.optimizer_offload
     head = ends.head * _element(costs.block, ends) * executions.weight_offload
     return SharedMoves(
-        moved.forward, moved.backward, hop, moved.weights, moved.activations, head,
+        moved.forward, moved.backward, hop, moved.weights, moved.activations, moved.stored_again,
+        moved.loaded_again, head,
         *(states * one.share for one in (ends.layer, ends.first, ends.last)),
     )  # fmt: skip
 

@@ -38,6 +38,8 @@ class PIPELINE(Columns, of="rows"):
     hop = column("of a message to another stage", "s")
     weights = column("of a layer that move", "bytes")
     kept = column("by a layer's forward, and move", "bytes")
+    stored_again = column("by a layer's backward, and move", "bytes")
+    loaded_again = column("by a layer's backward at its end, what it stored among them", "bytes")
     head = column("of the head's weights that move", "bytes")
     buffers = column("of the first tier, for what moves", "bytes")
     forward_count = column("operations of a layer")
@@ -179,6 +181,11 @@ def _put_layer(
             work, unit, seconds, weights * share_of_part,
             before + row[PIPELINE.forward_work + way] * part / PARTS,
         )  # fmt: skip
+        if way == 1 and part == 0:
+            work.units[here, UNIT.store] = row[PIPELINE.stored_again]
+        if way == 1 and part == PARTS - 1 and row[PIPELINE.loaded_again] > 0:
+            work.units[here, UNIT.load] += row[PIPELINE.loaded_again]
+            work.links[here, LINK.stored] = here - part
         if row[PIPELINE.kept] <= 0 or (is_whole and part > 0):
             continue
         now = turn + (0.0 if is_whole else (part + 0.5) * count / PARTS)

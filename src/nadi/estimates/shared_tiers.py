@@ -21,6 +21,7 @@ from nadi.estimates.shared_tier_kernels import (
     PARTS,
     PIPELINE,
     STAGE,
+    STORE,
     UNIT,
     Schedule,
     Work,
@@ -37,8 +38,8 @@ from nadi.systems.memory_tiers import usual_buffers
 from nadi.trace.arrays import Bools, Floats, Ints
 
 _MOVED = np.isin(np.arange(len(PIPELINE)), [
-    PIPELINE.weights, PIPELINE.kept, PIPELINE.head, PIPELINE.state, PIPELINE.first_state,
-    PIPELINE.last_state,
+    PIPELINE.weights, PIPELINE.kept, PIPELINE.stored_again, PIPELINE.loaded_again, PIPELINE.head,
+    PIPELINE.state, PIPELINE.first_state, PIPELINE.last_state,
 ])  # fmt: skip
 _PASSED = np.array([1.0, 1.0, 0.0])  # what is later if passes are, of what is followed
 _LATE = 1e3  # seconds, beside which all reductions are hidden
@@ -55,6 +56,8 @@ class SharedMoves(NamedTuple):
     # bytes of a layer, and of the head
     weights: Floats
     kept: Floats
+    stored_again: Floats
+    loaded_again: Floats
     head: Floats
     # bytes of the optimizer's state of a layer, the embedding and the head
     state: Floats
@@ -112,7 +115,15 @@ def followed(
         *(e.pipeline_par, e.pipeline_interleaving, shape.microbatches, shape.num_blocks),
         *(e.ends_as_layers, e.procs_of_stage, moves.forward, moves.backward),
         *(first.forward.whole, first.backward.whole, last.forward.whole, last.backward.whole),
-        *(moves.hop, moves.weights, moves.kept, moves.head, usual_buffers(machine.mem1.capacity)),
+        *(
+            moves.hop,
+            moves.weights,
+            moves.kept,
+            moves.stored_again,
+            moves.loaded_again,
+            moves.head,
+            usual_buffers(machine.mem1.capacity),
+        ),
         *(counts.forward, counts.backward, counts.end, counts.forward_work, counts.backward_work),
         *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
         *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
@@ -239,7 +250,10 @@ class _Schedules(NamedTuple):
         counted = [*counted, PIPELINE.is_whole]
         counts, number = np.unique(rows[:, counted], axis=0, return_inverse=True)
         found = np.zeros((len(rows), self.stages, 2))
-        found[:, -1, LOAD] = self.micro_batches * rows[:, PIPELINE.head]
+        passes = self.micro_batches * self.cuts.reshape(self.chunks, self.stages).sum(axis=0)
+        for way, name in ((LOAD, PIPELINE.loaded_again), (STORE, PIPELINE.stored_again)):
+            found[:, :, way] = passes * rows[:, name, None]
+        found[:, -1, LOAD] += self.micro_batches * rows[:, PIPELINE.head]
         for name in (PIPELINE.weights, PIPELINE.kept):
             of_one = np.ones((len(counts), rows.shape[1]))
             of_one[:, counted] = counts
