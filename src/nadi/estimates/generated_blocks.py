@@ -29,7 +29,7 @@ from nadi.estimates.layer_programs import (
     structures_of,
     variants_of,
 )
-from nadi.estimates.part_structures import Amounts, PartProgram
+from nadi.estimates.part_structures import Amounts, PartProgram, weight_uses
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.models.job_rows import COMPUTE, Row
@@ -140,6 +140,11 @@ class OperationCounts(NamedTuple):
     backward_work: Floats
     end_work: Floats
     late_weights: Floats  # share of a layer's weights that the second half of its forward uses
+    # operations of a layer before the first that uses its weights, and from the last on
+    before_forward: Floats
+    after_forward: Floats
+    before_backward: Floats
+    after_backward: Floats
 
 
 class GeneratedCosts(NamedTuple):
@@ -364,6 +369,10 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         rows = [[row.stream == COMPUTE or not works for row in one.rows] for one in programs]
         return np.array([float(sum(one)) for one in rows])[which]
 
+    def around(part: int) -> Floats:
+        programs, which = ways.programs[part]
+        return np.array([weight_uses(one) for one in programs], dtype=np.float64)[which].T
+
     found: list[Floats] = []
     for works in (False, True):
         found += [
@@ -377,8 +386,11 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         np.dot([_late_weights(part.pieces) for part in one.parts[: shares.size]], shares)
         for one in ways.sizes
     ])  # fmt: skip
-    forward, backward, end, *work = found
-    return OperationCounts(forward, backward, end, work[0], work[1], work[2], late[ways.entry])
+    uses = [
+        sum(share * around(2 * kind + direction) for kind, share in enumerate(shares.tolist()))
+        for direction in range(2)
+    ]
+    return OperationCounts(*found, late[ways.entry], *uses[0], *uses[1])
 
 
 def _late_weights(pieces: Sequence[Piece]) -> float:

@@ -117,6 +117,16 @@ def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]
     return frozenset(found[0]), frozenset(found[1])
 
 
+def weight_uses(program: PartProgram) -> tuple[int, int]:
+    """Count the operations before the first one that uses weights, and from the last one on."""
+    rows = program.rows
+    uses = [
+        turn for turn, row in enumerate(rows)
+        if any(one.role == "weights" for operands in row.operands for one in operands)
+    ]  # fmt: skip
+    return (uses[0], len(rows) - uses[-1]) if uses else (0, len(rows))
+
+
 def _slots(
     model: LanguageModel, plan: ParallelPlan, pieces: Sequence[Piece]
 ) -> Iterator[tuple[_Slot, tuple[int, ...]]]:

@@ -18,8 +18,6 @@ from nadi.kernels.jit import inner, kernel
 PARTS = 4
 _DISTANCE = 32.0  # operations before a use that its load may begin, or that a tensor stays for it
 _AHEAD = _DISTANCE - 1.0  # of these, those that are left when the load begins
-# operations of a layer's forward, and of its backward, after the last that uses its weights
-_FORWARD_TAIL, _BACKWARD_TAIL = 3.0, 1.5
 _EXCHANGE = 2.0  # operations with other stages between two passes
 _NEAR = 1.0  # byte: a transfer that lacks less is done, as clocks are no exact numbers
 _TICK = 1e-13  # of the time so far
@@ -45,6 +43,10 @@ class PIPELINE(Columns, of="rows"):
     forward_count = column("operations of a layer")
     backward_count = column("operations of a layer")
     end_count = column("operations of the head, forward and backward")
+    before_forward = column("operations of a layer before the first that uses its weights")
+    after_forward = column("operations of a layer from the last on that uses its weights")
+    before_backward = column("operations of a layer before the first that uses its weights")
+    after_backward = column("operations of a layer from the last on that uses its weights")
     forward_work = column("computations of a layer")
     backward_work = column("computations of a layer")
     end_work = column("computations of the head, forward and backward")
@@ -163,11 +165,11 @@ def _put_layer(
     - ``done``: Operations and computations of the stage before it.
     """
     way, position, micro_batch = one
-    turn, before = done
+    turn, worked = done
     count = row[PIPELINE.forward_count + way]
-    stays = turn - work.used[position, layer] <= _DISTANCE
-    tail = _FORWARD_TAIL if way == 0 else _BACKWARD_TAIL
-    work.used[position, layer] = turn + count - tail
+    before, after = PIPELINE.before_forward + 2 * way, PIPELINE.after_forward + 2 * way
+    stays = turn + row[before] - work.used[position, layer] <= _DISTANCE
+    work.used[position, layer] = turn + count - row[after]
     weights = 0.0 if stays else row[PIPELINE.weights]
     is_whole = row[PIPELINE.is_whole] > 0
     share = 1.0 if is_whole else 1.0 / PARTS
@@ -179,7 +181,7 @@ def _put_layer(
         seconds = row[PIPELINE.forward + way] / PARTS
         unit = _put(
             work, unit, seconds, weights * share_of_part,
-            before + row[PIPELINE.forward_work + way] * part / PARTS,
+            worked + row[PIPELINE.forward_work + way] * part / PARTS,
         )  # fmt: skip
         if way == 1 and part == 0:
             work.units[here, UNIT.store] = row[PIPELINE.stored_again]

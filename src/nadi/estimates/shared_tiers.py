@@ -124,7 +124,8 @@ def followed(
             moves.head,
             usual_buffers(machine.mem1.capacity),
         ),
-        *(counts.forward, counts.backward, counts.end, counts.forward_work, counts.backward_work),
+        *(counts.forward, counts.backward, counts.end, *counts[-4:]),
+        *(counts.forward_work, counts.backward_work),
         *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
         *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
         *(machine.mem2.moving_time(*moved, one) for moved in ((some, 0 * some), (0 * some, some))),
@@ -246,8 +247,7 @@ class _Schedules(NamedTuple):
         Which layers' tensors stay between two passes depends on how many operations these have.
         In a settled pipeline, each round of micro-batches moves as much as the one before it.
         """
-        counted = PIPELINE.forward_count, PIPELINE.backward_count, PIPELINE.end_count
-        counted = [*counted, PIPELINE.is_whole]
+        counted = [*range(PIPELINE.forward_count, PIPELINE.forward_work), PIPELINE.is_whole]
         counts, number = np.unique(rows[:, counted], axis=0, return_inverse=True)
         found = np.zeros((len(rows), self.stages, 2))
         passes = self.micro_batches * self.cuts.reshape(self.chunks, self.stages).sum(axis=0)

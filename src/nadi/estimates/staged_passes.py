@@ -25,9 +25,7 @@ from nadi.systems.memory_tiers import DISTANCE, usual_buffers
 from nadi.trace.arrays import Floats, Ints
 
 _LAST = 0.35  # of a layer: what a pass computes once its last weights are there
-# Operations between the uses of a layer's weights that follow each other in two passes: some of the
-# layer's own, and an exchange with the next stage (two), the embedding's (two) or the head's.
-_BEFORE_FORWARD, _BEFORE_BACKWARD, _EXCHANGE = 3.0, 3.0, 2.0
+_EXCHANGE = 2.0  # operations between two passes: with the next stage, or the embedding's
 _PRODUCTS = 3.0  # of the head: its logits, and their gradients by its input and its weights
 _NONE = np.zeros(1)
 
@@ -98,6 +96,19 @@ class StagedMoves:
         return found
 
     @property
+    def _turning(self) -> tuple[Floats, Floats]:
+        """A layer's operations from its last use of weights in one pass to the first in the next.
+
+        From a backward to a forward, with the exchange between them, and from a forward to a
+        backward, without what is between them.
+        """
+        counts = self.counts
+        return (
+            counts.after_backward + _EXCHANGE + counts.before_forward,
+            counts.after_forward + counts.before_backward,
+        )
+
+    @property
     def before_update(self) -> Floats:
         """The seconds of a backward in which an update's first loads can come."""
         found: Floats = DISTANCE / self.counts.backward_work * self.backward
@@ -111,8 +122,8 @@ class StagedMoves:
         """
         forward, backward = layers * self.forward, layers * self.backward
         stay, stay_back = (
-            self._stay(layers, _BEFORE_FORWARD),
-            self._stay(layers, _BEFORE_BACKWARD + _EXCHANGE),
+            self._stay(layers, self._turning[0]),
+            self._stay(layers, self._turning[1] + _EXCHANGE),
         )
         weights = (layers - stay) * self.weights
         stores = layers * self.activations
@@ -157,8 +168,8 @@ class StagedMoves:
           product that needs all of them.
         """
         forward, backward = layers * self.forward, layers * self.backward
-        stay = self._stay(layers, _BEFORE_FORWARD)
-        stay_turning = self._stay(layers, _BEFORE_BACKWARD + self.counts.end)
+        stay = self._stay(layers, self._turning[0])
+        stay_turning = self._stay(layers, self._turning[1] + self.counts.end)
         stay_stored = self._stay_stored(layers)
         end_weights = end_weights * self.executions.weight_offload
         weights = (layers - stay) * self.weights
@@ -192,8 +203,8 @@ class StagedMoves:
 
     def moving(self, layers: Floats, end_weights: Floats) -> Floats:
         """Give the seconds of all moves of a micro-batch on a stage while all stages move."""
-        stay = self._stay(layers, _BEFORE_FORWARD)
-        stay_back = self._stay(layers, _BEFORE_BACKWARD + _EXCHANGE)
+        stay = self._stay(layers, self._turning[0])
+        stay_back = self._stay(layers, self._turning[1] + _EXCHANGE)
         weights = (layers - stay + (layers - stay_back) * self.trains) * self.weights
         end_weights = end_weights * self.executions.weight_offload
         stores = layers * self.activations
