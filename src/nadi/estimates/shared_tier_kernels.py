@@ -216,7 +216,10 @@ def _put_stage(schedule: Schedule, work: Work, row: np.ndarray, stage: int, unit
         micro_batch = schedule.passes[number, 2]
         begin, layers = unit, schedule.cuts[position]
         ends = position == (0 if way == 0 else last), position == (last if way == 0 else 0)
-        turn += _EXCHANGE
+        # the next activations have arrived by the end of the backward before them
+        is_there = way == 0 and not ends[0] and number > schedule.first[stage]
+        is_there = is_there and schedule.passes[number - 1, 0] == 1
+        turn += _EXCHANGE - (1.0 if is_there else 0.0)
         if ends[0] and way == 0:
             unit = _put(work, unit, row[PIPELINE.first_forward], 0.0, before)
             before += 1.0

@@ -22,10 +22,12 @@ from nadi.estimates.calculon.memory import OffloadTimes, rate
 from nadi.estimates.execution import Executions
 from nadi.estimates.generated_blocks import GeneratedCosts
 from nadi.systems.memory_tiers import DISTANCE, usual_buffers
-from nadi.trace.arrays import Floats, Ints
+from nadi.trace.arrays import Bools, Floats, Ints
 
 _LAST = 0.35  # of a layer: what a pass computes once its last weights are there
-_EXCHANGE = 2.0  # operations between two passes: with the next stage, or the embedding's
+# operations between two passes: with the next stage, or the embedding's. The next activations have
+# arrived by the end of the backward before them: their message is no operation between both
+_EXCHANGE = 2.0
 _PRODUCTS = 3.0  # of the head: its logits, and their gradients by its input and its weights
 _NONE = np.zeros(1)
 
@@ -95,18 +97,17 @@ class StagedMoves:
         found: Floats = self.forward + self.backward
         return found
 
-    @property
-    def _turning(self) -> tuple[Floats, Floats]:
-        """A layer's operations from its last use of weights in one pass to the first in the next.
-
-        From a backward to a forward, with the exchange between them, and from a forward to a
-        backward, without what is between them.
-        """
+    def _between(self, *, is_first: bool | Bools) -> Floats:
+        """Count operations from a layer's last use of weights in a backward to that in a forward."""
         counts = self.counts
-        return (
-            counts.after_backward + _EXCHANGE + counts.before_forward,
-            counts.after_forward + counts.before_backward,
-        )
+        exchange = np.where(is_first, _EXCHANGE, _EXCHANGE - 1.0)
+        found: Floats = counts.after_backward + exchange + counts.before_forward
+        return found
+
+    @property
+    def _between_back(self) -> Floats:
+        """The same from a forward to a backward, without what stands between them."""
+        return self.counts.after_forward + self.counts.before_backward
 
     @property
     def before_update(self) -> Floats:
@@ -122,8 +123,8 @@ class StagedMoves:
         """
         forward, backward = layers * self.forward, layers * self.backward
         stay, stay_back = (
-            self._stay(layers, self._turning[0]),
-            self._stay(layers, self._turning[1] + _EXCHANGE),
+            self._stay(layers, self._between(is_first=is_first)),
+            self._stay(layers, self._between_back + _EXCHANGE),
         )
         weights = (layers - stay) * self.weights
         stores = layers * self.activations
@@ -168,8 +169,8 @@ class StagedMoves:
           product that needs all of them.
         """
         forward, backward = layers * self.forward, layers * self.backward
-        stay = self._stay(layers, self._turning[0])
-        stay_turning = self._stay(layers, self._turning[1] + self.counts.end)
+        stay = self._stay(layers, self._between(is_first=self.executions.pipeline_par == 1))
+        stay_turning = self._stay(layers, self._between_back + self.counts.end)
         stay_stored = self._stay_stored(layers)
         end_weights = end_weights * self.executions.weight_offload
         weights = (layers - stay) * self.weights
@@ -203,8 +204,8 @@ class StagedMoves:
 
     def moving(self, layers: Floats, end_weights: Floats) -> Floats:
         """Give the seconds of all moves of a micro-batch on a stage while all stages move."""
-        stay = self._stay(layers, self._turning[0])
-        stay_back = self._stay(layers, self._turning[1] + _EXCHANGE)
+        stay = self._stay(layers, self._between(is_first=False))
+        stay_back = self._stay(layers, self._between_back + _EXCHANGE)
         weights = (layers - stay + (layers - stay_back) * self.trains) * self.weights
         end_weights = end_weights * self.executions.weight_offload
         stores = layers * self.activations
