@@ -98,7 +98,7 @@ class StagedMoves:
         return found
 
     def _between(self, *, is_first: bool | Bools) -> Floats:
-        """Count operations from a layer's last use of weights in a backward to that in a forward."""
+        """Count operations from a layer's last use of weights in a backward to the next use."""
         counts = self.counts
         exchange = np.where(is_first, _EXCHANGE, _EXCHANGE - 1.0)
         found: Floats = counts.after_backward + exchange + counts.before_forward
