@@ -92,7 +92,9 @@ def generated_step(
     work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
     exposed = exposed - _gathered_beside_stores(
-        machine, executions, moves, update, exposed, moved.before_update + reduced, gathered
+        machine, executions, moves, update, exposed,
+        moved.before_update + reduced + _drained(machine, executions, shape, moved, on_all),
+        gathered,
     )  # fmt: skip
     times = StepSeconds(
         forward=every * block.forward.time,
@@ -489,6 +491,19 @@ def _streamed(
     exposed = all_of_it - update
     exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
     return update, np.where(executions.training == 1, exposed, 0.0), rate
+
+
+def _drained(
+    machine: MachineDescription, executions: Executions, shape: StepShape, moved: StagedMoves,
+    on_all: Followed,
+) -> Floats:  # fmt: skip
+    """Give the seconds in which stages that share a tier with the first one are done before it.
+
+    They load states meanwhile, with its part of the tier. Those that are followed move others.
+    """
+    others = machine.mem2.stages_together(executions) - 1
+    found: Floats = others * shape.chunk_blocks * moved.backward
+    return on_all.into(found, np.zeros(on_all.rows.size))
 
 
 def _gathered_beside_stores(

@@ -157,18 +157,20 @@ def _used_until_of_forward(row: np.ndarray, done: float) -> float:
 @inner
 def _put_layer(
     work: Work, unit: int, row: np.ndarray, one: tuple[int, int, int], layer: int,
-    done: tuple[float, float],
+    done: tuple[float, float, bool],
 ) -> int:  # fmt: skip
     """Add a layer of a pass; return the number of the next unit.
 
     - ``one``: The pass.
-    - ``done``: Operations and computations of the stage before it.
+    - ``done``: Operations and computations of the stage before it, and whether one of these
+      operations is a message that arrives before the uses of the layer in the pass before.
     """
     way, position, micro_batch = one
-    turn, worked = done
+    turn, worked, is_there = done
     count = row[PIPELINE.forward_count + way]
     before, after = PIPELINE.before_forward + 2 * way, PIPELINE.after_forward + 2 * way
-    stays = turn + row[before] - work.used[position, layer] <= _DISTANCE
+    first = turn + row[before] - (1.0 if is_there else 0.0)
+    stays = first - work.used[position, layer] <= _DISTANCE
     work.used[position, layer] = turn + count - row[after]
     weights = 0.0 if stays else row[PIPELINE.weights]
     is_whole = row[PIPELINE.is_whole] > 0
@@ -216,10 +218,13 @@ def _put_stage(schedule: Schedule, work: Work, row: np.ndarray, stage: int, unit
         micro_batch = schedule.passes[number, 2]
         begin, layers = unit, schedule.cuts[position]
         ends = position == (0 if way == 0 else last), position == (last if way == 0 else 0)
-        # the next activations have arrived by the end of the backward before them
-        is_there = way == 0 and not ends[0] and number > schedule.first[stage]
-        is_there = is_there and schedule.passes[number - 1, 0] == 1
-        turn += _EXCHANGE - (1.0 if is_there else 0.0)
+        turn += _EXCHANGE
+        # Other stages wait while the last one is at the head: so long before the end of a backward
+        # the next activations arrive. Their message then is no operation after those before.
+        early = row[PIPELINE.last_forward] + row[PIPELINE.last_backward] - 2.0 * row[PIPELINE.hop]
+        follows = number > schedule.first[stage] and schedule.passes[number - 1, 0] == 1
+        if way == 1 or ends[0] or not follows:
+            early = -1.0
         if ends[0] and way == 0:
             unit = _put(work, unit, row[PIPELINE.first_forward], 0.0, before)
             before += 1.0
@@ -232,7 +237,8 @@ def _put_stage(schedule: Schedule, work: Work, row: np.ndarray, stage: int, unit
         for k in range(layers):
             layer = k if way == 0 else layers - 1 - k
             one = way, position, micro_batch
-            unit = _put_layer(work, unit, row, one, layer, (turn, before))
+            is_there = early >= layer * row[PIPELINE.backward]
+            unit = _put_layer(work, unit, row, one, layer, (turn, before, is_there))
             turn += row[PIPELINE.forward_count + way]
             before += row[PIPELINE.forward_work + way]
         if ends[1] and way == 0:

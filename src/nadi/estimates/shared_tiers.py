@@ -244,11 +244,15 @@ class _Schedules(NamedTuple):
     def _moved(self, rows: Floats) -> Floats:
         """Give the bytes that passes load and store: shape (executions, stages, 2).
 
-        Which layers' tensors stay between two passes depends on how many operations these have.
+        Which layers' tensors stay between two passes depends on how many operations these have, and
+        on how many layers' backward is shorter than the head, for which others wait.
         In a settled pipeline, each round of micro-batches moves as much as the one before it.
         """
         counted = [*range(PIPELINE.forward_count, PIPELINE.forward_work), PIPELINE.is_whole]
-        counts, number = np.unique(rows[:, counted], axis=0, return_inverse=True)
+        head = rows[:, PIPELINE.last_forward] + rows[:, PIPELINE.last_backward]
+        early = (head - 2.0 * rows[:, PIPELINE.hop]) // rows[:, PIPELINE.backward]
+        asked = np.column_stack([np.clip(early, -1, self.layers), rows[:, counted]])
+        counts, number = np.unique(asked, axis=0, return_inverse=True)
         found = np.zeros((len(rows), self.stages, 2))
         passes = self.micro_batches * self.cuts.reshape(self.chunks, self.stages).sum(axis=0)
         for way, name in ((LOAD, PIPELINE.loaded_again), (STORE, PIPELINE.stored_again)):
@@ -256,7 +260,8 @@ class _Schedules(NamedTuple):
         found[:, -1, LOAD] += self.micro_batches * rows[:, PIPELINE.head]
         for name in (PIPELINE.weights, PIPELINE.kept):
             of_one = np.ones((len(counts), rows.shape[1]))
-            of_one[:, counted] = counts
+            of_one[:, [PIPELINE.last_backward, PIPELINE.hop]] = 0.0
+            of_one[:, [PIPELINE.last_forward, *counted]] = counts
             of_one[:, _MOVED] = 0.0
             of_one[:, name] = 1.0
             found += self._of_all(of_one)[number.reshape(-1)] * rows[:, name, None, None]

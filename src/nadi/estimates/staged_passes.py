@@ -25,9 +25,7 @@ from nadi.systems.memory_tiers import DISTANCE, usual_buffers
 from nadi.trace.arrays import Bools, Floats, Ints
 
 _LAST = 0.35  # of a layer: what a pass computes once its last weights are there
-# operations between two passes: with the next stage, or the embedding's. The next activations have
-# arrived by the end of the backward before them: their message is no operation between both
-_EXCHANGE = 2.0
+_EXCHANGE = 2.0  # operations between two passes: with the next stage, or the embedding's
 _PRODUCTS = 3.0  # of the head: its logits, and their gradients by its input and its weights
 _NONE = np.zeros(1)
 
@@ -90,6 +88,9 @@ class StagedMoves:
             for time, access in zip(self.plain, accessed, strict=True)
         )
         self.backward = np.where(self.trains, backward, 0.0)
+        # Other stages wait while the last one is at the head. If a layer's backward is shorter, the
+        # next activations arrive before it: their message is no operation between both passes.
+        self.is_early = costs.last.seconds >= self.backward
 
     @property
     def busy(self) -> Floats:
@@ -100,7 +101,7 @@ class StagedMoves:
     def _between(self, *, is_first: bool | Bools) -> Floats:
         """Count operations from a layer's last use of weights in a backward to the next use."""
         counts = self.counts
-        exchange = np.where(is_first, _EXCHANGE, _EXCHANGE - 1.0)
+        exchange = np.where(is_first | ~self.is_early, _EXCHANGE, _EXCHANGE - 1.0)
         found: Floats = counts.after_backward + exchange + counts.before_forward
         return found
 
