@@ -90,12 +90,13 @@ def test_the_best_of_a_search_is_that_of_all_plans_followed(seed: int) -> None:
     chance = random.Random(seed)
     name, capacity = chance.choice([("gpt3-13b", 24.0), ("llama3-8b", 16.0)])
     model, machine = read_model(name), read_machine("dgx-h100", 8)
-    shared = second_tier(chance.choice((1.0, 8.0, 32.0)), shared_by=chance.choice((4, 8)))
-    tier = columns_of_tier(machine, shared, 400.0)
+    pool = second_tier(chance.choice((1.0, 8.0, 32.0)), shared_by=chance.choice((4, 8)))
+    tier = columns_of_tier(machine, pool, 400.0)
     small = msgspec.structs.replace(machine.mem1, GiB=capacity)
     machine = msgspec.structs.replace(machine, mem1=small, mem2=tier)
     moved = chance.choice(("activations_offload", "weight_offload"))
-    given = {moved: [True], "pipeline_par": [chance.choice((2, 8)), 4], "microbatch_size": [1, 2]}
+    stages = chance.choice([(2, 4), (4, 8)])
+    given = {moved: (True,), "pipeline_par": stages, "microbatch_size": (1, 2)}
     space = search_space(model, machine, 8, chance.choice((16, 64)), given)
     found, _ = search_part(SearchTask(space, DEFAULT, 5), 0, space.size)
     every, _ = search_part(SearchTask(space, DEFAULT, 5), 0, space.size, with_rows=True)

@@ -386,11 +386,11 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         np.dot([_late_weights(part.pieces) for part in one.parts[: shares.size]], shares)
         for one in ways.sizes
     ])  # fmt: skip
-    uses = [
-        sum(share * around(2 * kind + direction) for kind, share in enumerate(shares.tolist()))
-        for direction in range(2)
-    ]
-    return OperationCounts(*found, late[ways.entry], *uses[0], *uses[1])
+    for direction in range(2):
+        found += list(
+            sum(share * around(2 * kind + direction) for kind, share in enumerate(shares.tolist()))
+        )
+    return OperationCounts._make([*found[:6], late[ways.entry], *found[6:]])
 
 
 def _late_weights(pieces: Sequence[Piece]) -> float:

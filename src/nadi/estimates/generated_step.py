@@ -89,7 +89,6 @@ def generated_step(
         machine, executions, moves, gathered, ends, on_all, reduced + _before_update(shape, ends)
     )
     offload = moved.times(layers, own, passes, rate)
-    work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
     exposed = exposed - _gathered_beside_stores(
         machine, executions, moves, update, exposed,
@@ -110,7 +109,7 @@ def generated_step(
         * (block.forward_exchange[0].exposed + block.backward_exchange[0].exposed),
         pipeline_parallel=transfers,
         data_parallel=reduction.exposed + shape.microbatches * gathering,
-        ends=shape.microbatches * (slowest - gathering - layers * work),
+        ends=shape.microbatches * (slowest - gathering - layers * _layer_seconds(block, offload)),
     )
     link = [every * one[0].time for one in (
         block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
