@@ -79,8 +79,6 @@ def changed_value(value: Any, chance: random.Random) -> Any:
         return mutated(value.encode(errors="replace"), b"1 GB/s", str(chance.random())).decode(
             errors="replace"
         )
-    if type(value) is int and chance.random() < 0.3:  # what may be taken, and goes on
-        return chance.choice((value + 1, value - 1, 2 * value, value // 2, 3 * value))
     return chance.choice(HOSTILE_VALUES)
 
 
