@@ -258,6 +258,10 @@ class LateRank:
             return True
         return not self.repeated.is_tested or self.repeated.chance < _BY_CHANCE
 
+    def costs(self, balanced_gain_ns: int) -> int:
+        """Return what its lateness costs: what balanced ranks gain, or how late it began."""
+        return max(balanced_gain_ns, self.began_late_ns)
+
     @property
     def is_alone(self) -> bool:
         """Whether it causes more wait time than all other ranks together."""
@@ -461,10 +465,9 @@ def judge(
     idle = device_idle(graph, window.start(graph.time), window.end(graph.time))
     gaps = unexplained.gaps
     largest = bound_by = _largest(parts, path.length - idle if idle >= 0 else 0, exposed, gaps)
-    if late is not None and late.is_straggler:
-        cost = max(path.length - balanced_ns, late.began_late_ns)
-        if cost >= WORTH_BALANCING * path.length:
-            bound_by = "straggler"
+    gain_ns = path.length - balanced_ns
+    if late and late.is_straggler and late.costs(gain_ns) >= WORTH_BALANCING * path.length:
+        bound_by = "straggler"
     return Verdict(
         bound_by=bound_by,
         length_ns=path.length,
