@@ -25,7 +25,7 @@ from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.rows import nearest
-from nadi.trace.schema import DEP_KINDS, DEVICE_WORK
+from nadi.trace.schema import DEP_KINDS, DEVICE_WORK, NODES
 from nadi.trace.trace import Job, Trace
 
 _Positions = npt.NDArray[np.integer]
@@ -345,16 +345,16 @@ class EventGraph:
         if column in self._columns:
             known = self._columns[column]
             return known if ops is None else known[ops]
-        none = self.job.traces[0].nodes[column].clear()
+        none = NODES.empty()[column]
+        is_word = isinstance(none.dtype, pl.Enum)
         # numpy takes rows of a small trace in a tenth of the time
         found = np.empty(
-            self.num_ops if ops is None else ops.size, dtype=none.to_physical().to_numpy().dtype
+            self.num_ops if ops is None else ops.size,
+            dtype=np.uint8 if is_word else none.to_numpy().dtype,
         )
         for trace, mine, rows in self._by_trace(ops):
-            found[mine] = trace.nodes[column].to_physical().to_numpy()[rows]
-        values = pl.Series(column, found)
-        if isinstance(none.dtype, pl.Enum):
-            values = pl.Series(column, none.dtype.categories, dtype=none.dtype).gather(found)
+            found[mine] = (trace.codes if is_word else trace.column)(column)[rows]
+        values = NODES.coded(column, found) if is_word else pl.Series(column, found)
         if ops is None and found.itemsize == 1:  # which nearly every analysis asks for
             self._columns[column] = values
         return values
