@@ -410,11 +410,18 @@ class EventGraph:
         unexplained_times(made.in_ptr, made.in_src, made.weight, made.time, delay)
         return made._with(delay=delay)
 
-    def with_edges(self, edges: Edges, num_new_vertices: int = 0) -> EventGraph:
+    def with_edges(self, edges: Edges | Sequence[Edges], num_new_vertices: int = 0) -> EventGraph:
         """Return a graph of the same operations with other edges. O(vertices + edges).
 
         Measured times and delays stay. New vertices are numbered after all others and have no
         delay.
+
+        Parameters
+        ----------
+        edges
+            In any order, in one or more parts; no part is copied.
+        num_new_vertices
+            How many vertices are new.
 
         Raises
         ------
@@ -422,7 +429,8 @@ class EventGraph:
             If operations would wait for each other.
         """
         operations = (self.job, self.op_trace, self.op_row)
-        found = _sorted([edges], self.num_vertices + num_new_vertices, operations)
+        parts = [edges] if isinstance(edges, Edges) else edges
+        found = _sorted(parts, self.num_vertices + num_new_vertices, operations)
         if not num_new_vertices:
             return self._with(**found._asdict())
         none = np.zeros(num_new_vertices, dtype=np.int64)
@@ -452,8 +460,7 @@ class EventGraph:
         held = np.flatnonzero(has & ~had)
         moments = self.num_vertices + np.arange(held.size)
         first = make_edges(moments, held, 0, EdgeKind.ADDED, -1)
-        joined = Edges(*(np.concatenate(pair) for pair in zip(edges, first, strict=True)))
-        made = self.with_edges(joined, held.size)
+        made = self.with_edges([edges, first], held.size)
         delay, time = made.delay.copy(), made.time.copy()
         free = np.flatnonzero(had & ~has)
         delay[free] += np.minimum(self.time[free] - self.delay[free], since)

@@ -38,7 +38,7 @@ _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64")
 _EMPTY = np.zeros(0, dtype=np.uint8)
 _IS_SPAN, _IS_TEXT, _IS_INTEGER = (
     np.isin(np.arange(len(ATTRIBUTE_TYPES)), list(codes))
-    for codes in (SPAN_CODES, map(CODES.get, _TEXTS), map(CODES.get, _INTEGERS))
+    for codes in (SPAN_CODES, [CODES[t] for t in _TEXTS], [CODES[t] for t in _INTEGERS])
 )
 _Columns = tuple[Ints32, Ints32, Bytes, Ints, Ints32]
 
