@@ -43,7 +43,6 @@ from nadi.results.declared import (
 )
 from nadi.results.page.figures import text
 from nadi.results.text import name_cell
-from nadi.simulation.alone.collective import least_collective_time
 from nadi.systems.library import read_system_file, recorded_devices, shipped_systems
 from nadi.systems.system import System
 from nadi.trace.categories import OTHER_KERNELS
@@ -618,6 +617,8 @@ def link_bounds(run: Run) -> tuple[str, str, LeastTime] | None:
 
 
 def _bounds(system: System, reason: str) -> tuple[str, str, LeastTime]:
+    from nadi.simulation.alone.collective import least_collective_time  # imports the simulator
+
     return system.name, reason, partial(least_collective_time, system)
 
 
