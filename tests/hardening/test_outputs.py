@@ -26,6 +26,8 @@ from nadi.files import files
 from nadi.files.csv_tables import as_written, csv_bytes
 from nadi.files.files import TEMPORARY, remove_unfinished, write_pieces
 from nadi.files.whole_folders import FILE_LIST, missing_files, whole_folder
+from nadi.pytorch.collecting.collected_runs import Collected
+from nadi.pytorch.collecting.command import _say
 from nadi.results.terminal.options import output_console
 from nadi.results.text import to_json
 from tests.fuzz.commands import COMMANDS, run_line
@@ -277,3 +279,10 @@ def test_what_is_printed_is_no_command(capsys: pytest.CaptureFixture[str]) -> No
     written = to_json({text: "\u00e9\u00a0"})
     assert all(line.isprintable() for line in written.decode().replace("\u00a0", "").split("\n"))
     assert json.loads(written) == {text: "\u00e9\u00a0"}
+
+
+def test_a_printed_command_runs_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder of a recording stood unquoted in a line to copy."""
+    _say(Collected(Path("a b; $(touch x)"), 0, ("rank0.json",), (0,), steps_by="the optimizer"))
+    line = capsys.readouterr().err.split("analyse it: ")[1].splitlines()[0]
+    assert shlex.split(line) == ["nadi", "run", "a b; $(touch x)"]
