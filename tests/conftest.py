@@ -63,6 +63,11 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, (bytes, bytearray, Path)) else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test: begun last, it would keep one process of two alone."""
+    items.sort(key=lambda item: item.name != "test_commands_print_what_is_kept")
+
+
 def pytest_collection_finish() -> None:
     """Look through what thousands of collected tests consist of no more: a tenth of all time."""
     gc.freeze()

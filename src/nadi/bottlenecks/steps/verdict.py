@@ -373,6 +373,10 @@ class Verdict:
         For how much of the window its threads were ready to run while others had the processors:
         the share of the recorded steps that recorders counted, of the rank with the least; 0 if
         one says nothing.
+    heaviest
+        The rank with more than half of the critical path, if the others wait for it most as it has
+        other or more work than they; else -1. Balanced ranks may gain nothing all the same, where
+        they work in turn.
     balanced_gain_ns
         The 90 % interval of what balanced ranks gain, where that is 5 % of the window or more.
     """
@@ -399,6 +403,7 @@ class Verdict:
     has_stacks: bool
     has_host_trace: bool
     not_run_ns: int
+    heaviest: int = -1
     balanced_gain_ns: tuple[int, int] | None = None
 
     @property
@@ -483,7 +488,16 @@ def judge(
         has_stacks=bool((graph.gather("category") == "python").any()),
         has_host_trace=all(map(_has_host_trace, graph.job.traces)),
         not_run_ns=round(least_contention(graph) * path.length),
+        heaviest=_heaviest(path, late),
     )
+
+
+def _heaviest(path: CriticalPath, late: LateRank | None) -> int:
+    """Return the rank of ``Verdict.heaviest``, or -1."""
+    if late is None or not (late.is_alone and late.excess.is_structural and late.is_explained):
+        return -1
+    own = path.segments.filter(rank=late.rank)
+    return late.rank if 2 * (own["end"] - own["start"]).sum() > path.length else -1
 
 
 def _has_host_trace(trace: Trace) -> bool:
