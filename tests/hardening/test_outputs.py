@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import stat
@@ -30,6 +31,7 @@ from nadi.pytorch.collecting.collected_runs import Collected
 from nadi.pytorch.collecting.command import _say
 from nadi.results.terminal.options import output_console
 from nadi.results.text import to_json
+from tests.conftest import DEMO
 from tests.fuzz.commands import COMMANDS, run_line
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX has these")
@@ -268,6 +270,23 @@ def test_names_are_no_commands_of_a_terminal(line: str, option: str, tmp_path: P
     job = str(next(tmp_path.iterdir()))
     words = [*shlex.split(line), *shlex.split(option)]
     assert run_line([word.replace("@", job) for word in words]) in (0, 1)
+
+
+@posix_only
+def test_names_of_files_are_no_commands_of_a_terminal(tmp_path: Path) -> None:
+    """``nadi info --check`` printed them as they were."""
+    job = tmp_path / f"job{COMMANDS_OF_TERMINALS.replace('/', '')}"
+    shutil.copytree(DEMO, job)
+    for line in (
+        "validate @",
+        "info @",
+        "run @",
+        "waits @",
+        "link @ -o @/linked",
+        "fold @ -o @.nadi",
+    ):
+        assert run_line([word.replace("@", str(job)) for word in line.split()]) in (0, 1), line
+    assert run_line(["info", "--check", str(job / "nothing")]) == 2
 
 
 def test_what_is_printed_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
