@@ -370,7 +370,7 @@ def beyond(checks: Checks) -> None:
     for name, most in (
         ("hidden", 1024),
         ("sequence", 1024),
-        *((axis, 4) for axis in AXES if axis != "cp"),
+        *((axis, 4) for axis in AXES),
     ):
         asks |= {f"{name} {times * most}": {name: times * most} for times in (2, 4)}
     asks |= {f"{times} layers a stage": {"stage_layers": times} for times in (8, 16)}

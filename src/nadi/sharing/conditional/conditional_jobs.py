@@ -12,8 +12,7 @@ import polars as pl
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.models.row_traces import shape_attributes
 from nadi.sharing.conditional.conditional_model import ConditionalModel, OperationTemplate
-from nadi.sharing.conditional.decision_trees import DecisionTree
-from nadi.sharing.conditional.program_learning import schedule_facts
+from nadi.sharing.conditional.program_learning import facts_of_row, schedule_facts
 from nadi.sharing.conditional.stage_programs import (
     AFTER,
     BEFORE,
@@ -151,7 +150,7 @@ class _Maker:
         return bool(np.isin(own, self.members[template.way]).all())
 
     def _visited(
-        self, kind: str, slot: int, facts: Mapping[str, float], has_others: Sequence[bool]
+        self, kind: str, slot: int, facts: dict[str, float], has_others: Sequence[bool]
     ) -> _Visited:
         chosen = [
             one for one in self.bodies.get((kind, slot), ())
@@ -162,18 +161,14 @@ class _Maker:
                 one, self.model.templates[one].key.stream,
                 [
                     (wait.stream, wait.template) for wait in self.model.templates[one].waits
-                    if _holds(wait.holds, facts)
+                    if wait.holds.decide(facts_of_row(facts, place))
                 ],
             )
-            for one in chosen
+            for place, one in enumerate(chosen)
         ]  # fmt: skip
 
 
 _Visited = list[tuple[int, int, list[tuple[int, int]]]]
-
-
-def _holds(tree: DecisionTree, facts: Mapping[str, float]) -> bool:
-    return bool(tree.decide(facts))
 
 
 class _Program:
@@ -195,7 +190,7 @@ class _Program:
             for src in {last[one] for one in waits if one in last}:
                 self.src.append(src)
                 self.dst.append(row)
-            last[stream, -1] = last[-1, template] = row
+            last[stream, -1] = last[-1, template] = last[-1, -1] = row
             self.template.append(template)
             row += 1
         self.layer += [layer] * len(visited)

@@ -24,7 +24,8 @@ class Relation(msgspec.Struct, frozen=True):
     Attributes
     ----------
     stream, template
-        The last operation before it on a stream, or that of a template; -1 for the other.
+        The last operation before it on a stream, or that of a template; -1 for the other, and for
+        both it is the last one of all.
     holds
         When.
     """

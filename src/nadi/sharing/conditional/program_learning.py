@@ -193,13 +193,15 @@ class _Learner:
     # what operations wait for
 
     def _waits(self) -> dict[OperationKey, tuple[Relation, ...]]:
-        """Return what each template waits for: what came last on a stream, or of a template."""
+        """Return what each template waits for: what came last on a stream, of a template, or at
+        all.
+        """
         seen: dict[OperationKey, list[_Seen]] = defaultdict(list)
         by_case: dict[int, dict[int, dict[str, float]]] = defaultdict(dict)
         for own in self.visits.values():
             for one in own:
                 for row in one.rows:
-                    by_case[one.case][row] = one.facts
+                    by_case[one.case][row] = facts_of_row(one.facts, row - one.rows.start)
         asked: dict[OperationKey, set[_Source]] = defaultdict(set)
         for case, rows in by_case.items():
             self._see(self.programs[case], rows, asked, None)
@@ -220,19 +222,24 @@ class _Learner:
         for row, (key, (stream, number)) in enumerate(zip(program.keys, own, strict=True)):
             if row in rows and seen is None:
                 for src in sources.get(row, ()):
-                    both = (own[src][0], -1), (-1, own[src][1])
-                    asked[key].update(one for one in both if last[one] == src)
+                    ways = (own[src][0], -1), (-1, own[src][1]), (-1, -1)
+                    asked[key].update(one for one in ways if last[one] == src)
             elif row in rows and seen is not None:
                 known = {one: last[one] for one in asked[key] if one in last}
                 seen[key].append(_Seen(rows[row], known, sources.get(row, set())))
-            last[stream, -1] = last[-1, number] = row
+            last[stream, -1] = last[-1, number] = last[-1, -1] = row
+
+
+def facts_of_row(facts: dict[str, float], place: int) -> dict[str, float]:
+    """Return the facts of a visit, and whether an operation is the first one of it."""
+    return facts if place else {**facts, "leads": 1.0}
 
 
 _Source = tuple[int, int]
 
 
 class _Seen(NamedTuple):
-    """What came last before an operation, by stream and template, and for what it waits."""
+    """What came last before an operation, as of ``Relation``, and for what it waits."""
 
     facts: dict[str, float]
     last: dict[_Source, int]
@@ -256,9 +263,14 @@ def _relations(seen: Sequence[_Seen]) -> tuple[Relation, ...]:
             for source in close
         }
         best = max(close, key=lambda source: (often[source] - wrong[source], source[0], source[1]))
-        known = [one for one in seen if best in one.last]
-        answers = [one.last[best] in one.sources for one in known]
-        found.append(Relation(*best, _tree([one.facts for one in known], answers)))
+        # waits that other relations explain say nothing
+        known = [
+            (one.facts, one.last[best] in missing)
+            for one, missing in zip(seen, left, strict=True)
+            if best in one.last and (one.last[best] in missing or one.last[best] not in one.sources)
+        ]
+        facts, answers = zip(*known, strict=True)
+        found.append(Relation(*best, _tree(facts, answers)))
         for one, missing in zip(seen, left, strict=True):
             missing.discard(one.last.get(best, -1))
     return tuple(found)
