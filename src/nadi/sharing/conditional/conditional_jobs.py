@@ -12,7 +12,7 @@ import polars as pl
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.models.row_traces import shape_attributes
 from nadi.sharing.conditional.conditional_model import ConditionalModel, OperationTemplate
-from nadi.sharing.conditional.program_learning import facts_of_row, schedule_facts
+from nadi.sharing.conditional.program_learning import after_visit, facts_of_row, schedule_facts
 from nadi.sharing.conditional.stage_programs import (
     AFTER,
     BEFORE,
@@ -110,6 +110,7 @@ class _Maker:
 
         program, first = _Program(), 0
         for segment in self._segments(values):
+            program.first = {}
             climbs = self.model.climbs[self.model.kinds.index(segment.kind)]
             layers = values.layers if climbs else values.layers[::-1]
             at = [(BEFORE, -1), *((LAYER, one) for one in layers), (AFTER, -1)]
@@ -181,16 +182,21 @@ class _Program:
         self.src: list[int] = []
         self.dst: list[int] = []
         self.last: dict[tuple[int, int], int] = {}
+        self.first: dict[int, int] = {}
 
     def add(self, visited: _Visited, layer: int, micro_batch: int) -> None:
         """Add a visit; what operations wait for is looked up by stream and template."""
-        last = self.last
+        if not visited:
+            return
+        last = self.last = after_visit(self.last, self.first)
+        self.first = {}
         row = len(self.template)
         for template, stream, waits in visited:
             for src in {last[one] for one in waits if one in last}:
                 self.src.append(src)
                 self.dst.append(row)
             last[stream, -1] = last[-1, template] = last[-1, -1] = row
+            self.first.setdefault(stream, row)
             self.template.append(template)
             row += 1
         self.layer += [layer] * len(visited)

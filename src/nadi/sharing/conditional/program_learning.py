@@ -35,6 +35,8 @@ from nadi.sharing.conditional.stage_values import (
 from nadi.trace.trace import Job, Trace
 
 _NEAR = 1e-3
+FIRST_OF_VISIT = -2
+"""In place of a template: the first operation on a stream in the visit before, of one segment."""
 _NAMES = ("flops", "bytes", "comm_bytes")
 _Place = tuple[str, int]
 _Facts = tuple[tuple[str, float], ...]
@@ -193,9 +195,7 @@ class _Learner:
     # what operations wait for
 
     def _waits(self) -> dict[OperationKey, tuple[Relation, ...]]:
-        """Return what each template waits for: what came last on a stream, of a template, or at
-        all.
-        """
+        """Return what each template waits for, as of ``Relation``."""
         seen: dict[OperationKey, list[_Seen]] = defaultdict(list)
         by_case: dict[int, dict[int, dict[str, float]]] = defaultdict(dict)
         for own in self.visits.values():
@@ -218,16 +218,33 @@ class _Learner:
         for src, dst in zip(program.src.tolist(), program.dst.tolist(), strict=True):
             sources[dst].add(src)
         last: dict[_Source, int] = {}
+        first: dict[int, int] = {}
+        begins = {visit.rows.start: visit.segment for visit in program.visits}
+        segment = -1
         own = [(key.stream, self.number[key]) for key in program.keys]
         for row, (key, (stream, number)) in enumerate(zip(program.keys, own, strict=True)):
+            if row in begins:
+                last = after_visit(last, first if begins[row] == segment else {})
+                first, segment = {}, begins[row]
+            first.setdefault(stream, row)
             if row in rows and seen is None:
                 for src in sources.get(row, ()):
-                    ways = (own[src][0], -1), (-1, own[src][1]), (-1, -1)
-                    asked[key].update(one for one in ways if last[one] == src)
+                    of, template = own[src]
+                    ways = (of, -1), (-1, template), (-1, -1), (of, FIRST_OF_VISIT)
+                    asked[key].update(one for one in ways if last.get(one) == src)
             elif row in rows and seen is not None:
                 known = {one: last[one] for one in asked[key] if one in last}
                 seen[key].append(_Seen(rows[row], known, sources.get(row, set())))
             last[stream, -1] = last[-1, number] = last[-1, -1] = row
+
+
+def after_visit(last: dict[_Source, int], first: Mapping[int, int]) -> dict[_Source, int]:
+    """Return what came last when a visit begins, with what came first on streams in that before.
+
+    - ``first``: By stream; nothing before the first visit of a segment.
+    """
+    kept = {source: row for source, row in last.items() if source[1] != FIRST_OF_VISIT}
+    return kept | {(stream, FIRST_OF_VISIT): row for stream, row in first.items()}
 
 
 def facts_of_row(facts: dict[str, float], place: int) -> dict[str, float]:
