@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import sys
 import sysconfig
 import threading
@@ -23,10 +24,12 @@ from nadi.pytorch.collecting.hook.sampled_gaps import (
     Span,
     StackSampler,
     _ran_ns,
+    _stack,
     lock_waits,
     name_gaps,
     name_operations,
     named_events,
+    scheduled_ns,
     spans_of,
 )
 from tests.conftest import PairWriter
@@ -264,7 +267,7 @@ def threads(*, runs: float, moves: bool = True) -> list[Sample]:
     [
         (8, 1, 6, threads(runs=1), [IN_COUNT]),
         (8, 1, 3, threads(runs=1), []),  # it was ready, and others had the processors
-        (4, 1, 6, threads(runs=1), []),  # shorter than the interval of the interpreter
+        (4, 1, 6, threads(runs=1), [IN_COUNT]),  # a thread may give the lock before it is asked
         (8, 7, 6, threads(runs=1), []),  # it waits as long where others give the GIL at once
         (8, 1, 6, threads(runs=0.3), []),
         (8, 1, 6, threads(runs=1, moves=False), []),  # a call that may have released the GIL
@@ -275,7 +278,7 @@ def test_waits_for_the_lock_of_the_interpreter(
     pause: int, usual: int, slept: int, found: list[Sample], names: list[str]
 ) -> None:
     timed = spans(1000 * MS, pause * MS)[:3]
-    waits = lock_waits(found, spans(0, usual * MS), timed, [slept * MS])
+    waits = lock_waits(found, spans(0, usual * MS), timed, [slept * MS], {})
     assert [one.name for one in waits] == names
     at = 1001 * MS + 1
     assert [(one.thread, one.begin, one.end) for one in waits] == [
@@ -283,14 +286,81 @@ def test_waits_for_the_lock_of_the_interpreter(
     ]
 
 
-def test_waits_for_the_lock_inside_of_operations_and_in_equal_steps_only() -> None:
-    outer = [one._replace(name="evaluate") for one in spans(1000 * MS, 8 * MS)[:1]]
+@pytest.mark.parametrize(
+    ("slept", "lengths"), [(20, [9, 4]), (9, [9]), (5, [4]), (2, [])]
+)  # fmt: skip
+def test_waits_for_the_lock_are_no_longer_than_the_thread_slept(
+    slept: int, lengths: list[int]
+) -> None:
+    timed = [*spans(1000 * MS, 10 * MS)[:3], *spans(1012 * MS, 5 * MS)[:3]]
+    waits = lock_waits(threads(runs=1), spans(0, MS), timed, [slept * MS], {})
+    assert [one.end - one.begin + 2 for one in waits] == [length * MS for length in lengths]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_lock"), [("wait in queue.py(80): get", False), ("train.py(7): step", True)]
+)
+def test_a_wait_that_samples_name_is_none_for_the_lock_of_the_interpreter(
+    name: str, *, is_lock: bool
+) -> None:
+    timed = spans(1000 * MS, 8 * MS)[:3]
+    names = {("aten::a", "aten::b"): [Named(name, 1.0)]}
+    assert bool(lock_waits(threads(runs=1), spans(0, MS), timed, [9 * MS], names)) == is_lock
+
+
+@pytest.mark.parametrize(
+    ("around", "is_lock"), [("evaluate", True), ("gloo:all_reduce", False), ("c10d::wait", False)]
+)
+def test_waits_for_the_lock_inside_of_operations_and_in_equal_steps_only(
+    around: str, *, is_lock: bool
+) -> None:
+    outer = [one._replace(name=around) for one in spans(1000 * MS, 8 * MS)[:1]]
     timed = [*spans(1000 * MS, 8 * MS)[:3], *outer]
-    observed = [*spans(0, MS)[:3], *(one._replace(name="evaluate") for one in spans(0, MS)[:1])]
+    observed = [*spans(0, MS)[:3], *(one._replace(name=around) for one in spans(0, MS)[:1])]
     found = threads(runs=1)
-    (wait,) = lock_waits(found, observed, timed, [9 * MS])
-    assert wait.name == IN_COUNT
-    assert lock_waits(found, spans(0, MS), timed, [9 * MS]) == []
+    waits = lock_waits(found, observed, timed, [9 * MS], {})
+    assert [wait.name for wait in waits] == [IN_COUNT] * is_lock
+    assert lock_waits(found, spans(0, MS), timed, [9 * MS], {}) == []
+
+
+def test_short_steps_are_sampled_oftener() -> None:
+    lengths = (1000 * MS, 20 * MS, 8 * MS, 4 * MS, 1)
+    assert [StackSampler(one).every_ns for one in lengths] == [MS, MS, 400_000, 200_000, 200_000]
+    one = MS // 5
+    two = [Sample(MS + at, 1, (MAIN, STEP), at, 0) for at in (one, 2 * one)]
+    assert name_gaps(two[:1], spans(0, 2 * MS), one) == {}
+    found = name_gaps(two, spans(0, 2 * MS), one)
+    assert list(found.values()) == [[Named("train.py(7): step", 1.0)]]
+
+
+def test_expressions_are_parts_of_their_function() -> None:
+    source = (
+        "def rows(seen):\n"
+        "    [seen(one) for one in range(1)]\n"
+        "    any(seen(one) for one in range(1))\n"
+        "    (lambda: seen(1))()\n"
+        "    def inner(): seen(1)\n"
+        "    inner()\n"
+    )
+    scope: dict[str, Any] = {}
+    exec(compile(source, "/home/user/rows.py", "exec"), scope)
+    found: list[str] = []
+    scope["rows"](lambda _: found.append(_stack(sys._getframe(1))[-1].code.co_name))
+    assert found == ["rows", "rows", "rows", "inner"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says for how long a thread ran")
+def test_files_of_threads_stay_open_and_say_the_same() -> None:
+    files: dict[int, int] = {}
+    here = threading.get_native_id()
+    first, alone, second = (scheduled_ns(here, kept) for kept in (files, None, files))
+    assert first is not None
+    assert alone is not None
+    assert second is not None
+    assert first <= alone <= second
+    assert list(files) == [here]
+    os.close(files[here])
+    assert scheduled_ns(0, files) is None  # no such thread
 
 
 def test_waits_of_the_recorder_itself_are_none_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,16 @@ def test_the_step_with_the_most_in_common_is_the_partner(tmp_path: Path) -> None
     assert "link.forced" not in counts
 
 
+def test_what_a_step_asks_for_comes_before_what_the_next_one_does(tmp_path: Path) -> None:
+    """Ranks match their collectives in this order, also if steps have partners in another one."""
+    trace = two(tmp_path, ["xyz", "abcd", "ab"], ["abd", "ab", "xyz"])
+    timed = trace.nodes.filter((trace.nodes["start"] >= 0) & (trace.nodes["rf_id"] > 0))
+    assert "".join(timed["name"].cast(str).str.strip_prefix("ProfilerStep")) == "#1xyz#2abd#3ab"
+    assert timed["rf_id"].is_sorted()
+    assert timed["rf_id"].is_unique().all()
+    assert [dict(partners(trace))[name] for name in "xyz"] == [10, 11, 12]
+
+
 def test_another_process_is_refused(tmp_path: Path) -> None:
     first, second = (PairWriter(tmp_path / name) for name in "ab")
     for pair in (first, second):

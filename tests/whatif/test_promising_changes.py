@@ -151,3 +151,45 @@ def test_a_function_that_holds_the_whole_step_is_not_tried(pair: PairWriter) -> 
     found = texts(tried(graph))
     assert any("log" in one for one in found)
     assert [one for one in found if "step" in one] == []
+
+
+def test_a_function_that_is_called_by_itself_counts_once(pair: PairWriter) -> None:
+    graph = functions(pair, ("train.py(7): walk", 299, 860), ("train.py(7): walk", 305, 850))
+    assert any("walk" in one for one in texts(tried(graph, leads="train.py(7): walk")))
+
+
+OWN_LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+OTHER_LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize(
+    ("loader", "change"),
+    [(OWN_LOADER, "remove enumerate"), (OTHER_LOADER, "remove wait in=DataLoader")],
+)
+def test_a_data_loader_works_in_other_processes_or_is_waited_for(
+    pair: PairWriter, loader: str, change: str
+) -> None:
+    for step in range(3):
+        at = 3_000.0 * step
+        pair.event(f"ProfilerStep#{step}", at, 3_000, "user_annotation")
+        pair.event(loader, at + 100, 2_000, "user_annotation")
+        pair.op("aten::stack", at + 1_900, 50)
+        pair.op("aten::mm", at + 2_200, 600)
+    found = tried(nadi.build_graph(nadi.load_job(*pair.write())), mark="ProfilerStep")
+    (of_loader,) = (one for one in found if "DataLoader" in one.about or "data" in one.about)
+    assert str(of_loader.change) == change
+    assert of_loader.gain_ns == 3 * (2_000_000 if loader == OWN_LOADER else 1_950_000)
+
+
+@pytest.mark.parametrize(("length", "is_tried"), [(200, True), (700, False)])
+def test_gaps_that_functions_fill_are_those_of_the_functions(
+    pair: PairWriter, length: int, *, is_tried: bool
+) -> None:
+    for step in range(3):
+        at = 2_000.0 * step
+        pair.event(f"ProfilerStep#{step}", at, 2_000, "user_annotation")
+        pair.op("aten::mm", at, 1_000)
+        pair.event("data.py(3): parse", at + 1_100, length, "python_function")
+    found = tried(nadi.build_graph(nadi.load_job(*pair.write())), mark="ProfilerStep")
+    assert ("no-gaps" in texts(found)) == is_tried
+    assert r"scale ^data\.py\(3\):\ parse$ 0.5" in texts(found)

@@ -15,9 +15,10 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.rank_excess import Excess
 from nadi.graph.unexplained import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
+from nadi.kernels.sequences import union_lengths
 from nadi.trace.categories import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.whatif.balance_change import Balance, ranks_wait
-from nadi.whatif.changes import Change, NoGaps, NoOverhead, Scale, ScaleWait
+from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import Interval
 from nadi.whatif.selection import Selection
 from nadi.whatif.stream_changes import Graphed
@@ -34,6 +35,7 @@ _LONG_NAME = 40
 _MOST_WAITS = 2
 _SAMPLED = "wait in "  # as recordings name waits
 _LOADER = "DataLoader"  # a part of the names of its ranges
+_OWN_LOADER = "_SingleProcessDataLoaderIter"  # of one that works in the process of the steps
 _NO_PLACE = r"ProfilerStep#|Optimizer\."  # ranges of a step, not of what waits
 _WORD = re.compile(r"[A-Za-z_]\w{5,}")
 
@@ -81,9 +83,10 @@ def best_changes(
     largest, the module or function that leads, and ranges and functions with a tenth of it between
     operations but not all of it, in half of their time; communication in half of its time; no
     launch overhead; no waits of threads, in each of the two ranges with most of them (a data
-    loader, say), and before each of the two operations that most of the others precede; no gaps
-    between operations, unless waits are most of these; what another thread does in half of its
-    time; a step in one CUDA graph; balanced ranks; and, where a rank is late, what it does more
+    loader, say), and before each of the two operations that most of the others precede; a data
+    loader that works in the process of the steps in others; no gaps between operations, unless
+    waits or these functions are most of them; what another thread does in half of its time; a step
+    in one CUDA graph; balanced ranks; and, where a rank is late, what it does more
     than the others spread evenly over all ranks.
 
     Parameters
@@ -155,9 +158,6 @@ def _candidates(
     waits = thread_waits(graph)
     waits = waits.chosen(np.isin(waits.vertex, path.vertices))
     yield from _without_waits(graph, waits)
-    is_gap = (waits.edge >= 0) & (graph.edge_kind[waits.edge] == EdgeKind.HOST_GAP)
-    if times["host gap"] > 2 * waits.time_ns[is_gap].sum():  # else waits are most of it
-        yield NoGaps(), ""
     yield from _faster_threads(graph, path)
     if mark and times["host op"] + times["host gap"] >= _WORTH_CAPTURING * path.length:
         yield Graphed(Selection(name=_expression(mark, ()))), mark
@@ -172,10 +172,18 @@ def _candidates(
         (pl.col("kind") == "host gap") & (pl.col("time") >= _WORTH_CAPTURING * path.length)
         & ~pl.col("name").str.contains(f"^$|{_NO_PLACE}|^{_SAMPLED}") & (pl.col("name") != mark)
     )  # fmt: skip
-    names += [name for name in between["name"] if not _is_whole(graph, path, name)]
+    between = between.filter([not _is_whole(graph, path, name) for name in between["name"]])
+    is_gap = (waits.edge >= 0) & (graph.edge_kind[waits.edge] == EdgeKind.HOST_GAP)
+    named = max(int(waits.time_ns[is_gap].sum()), int(between["time"].sum()))
+    if times["host gap"] > 2 * named:  # else most of it are waits, or is the time of functions
+        yield NoGaps(), ""
+    names += between["name"].to_list()
     names += [leads] if _is_of_program(graph, leads) else []
     for name in dict.fromkeys(names):
-        yield Scale(Selection(name=_expression(name, texts)), _HALF), name
+        if _LOADER not in name:
+            yield Scale(Selection(name=_expression(name, texts)), _HALF), name
+    for name in (text for text in texts if _OWN_LOADER in text):
+        yield Remove(Selection(name=_expression(name, texts))), "data loader in other processes"
     yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
 
 
@@ -190,8 +198,8 @@ def _is_whole(graph: EventGraph, path: CriticalPath, name: str) -> bool:
     ops = np.flatnonzero(graph.names().to_numpy() == name)
     begin = int(path.segments["start"][0])
     time = np.clip(graph.time[: 2 * graph.num_ops], begin, begin + path.length)
-    lasts = time[2 * ops + 1] - time[2 * ops]
-    most = np.bincount(graph.op_trace[ops], weights=lasts).max(initial=0)
+    ranks = len(graph.job.ranks)
+    most = union_lengths(time[2 * ops], time[2 * ops + 1], graph.op_trace[ops], ranks).max()
     return most >= _NEARLY_ALL * path.length and bool(np.isin(graph.op_parent, ops).any())
 
 
@@ -202,6 +210,8 @@ def _without_waits(graph: EventGraph, waits: ThreadWaits) -> Iterator[tuple[Chan
     inside: Counter[str] = Counter()
     before: Counter[str] = Counter()
     for name, later, time in zip(around, following, waits.time_ns.tolist(), strict=True):
+        if _OWN_LOADER in name:  # it works in this thread
+            continue
         if name and not re.match(_NO_PLACE, name):
             inside[name] += time
         elif later:

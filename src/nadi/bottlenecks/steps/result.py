@@ -50,7 +50,7 @@ from nadi.trace.categories import OTHER_KERNELS
 from nadi.trace.trace import Job
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
-from nadi.whatif.changes import NoGaps, Scale, ScaleWait
+from nadi.whatif.changes import NoGaps, Remove, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import LEAST_GAIN, TriedChange
 from nadi.whatif.selection import Selection
@@ -529,6 +529,8 @@ def _in_words(one: TriedChange) -> str:
     change, about = one.change, _shown(one.about)
     if isinstance(change, Balance):
         return f"{about} spread evenly over ranks" if about else str(change)
+    if isinstance(change, Remove):
+        return about
     if isinstance(change, ScaleWait):
         return f"no {about}"
     if isinstance(change, Scale):

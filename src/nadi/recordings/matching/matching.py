@@ -260,20 +260,29 @@ def match_later_steps(host: Trace, device: Trace, *, force: bool = False) -> Mat
 
 
 def with_host_ids(host: Trace, device: Trace, match: Match) -> Trace:
-    """Give operations of a device trace the record function ids of their host nodes, if any.
+    """Give operations of a device trace record function ids of their host nodes, if any.
 
     Without an observer PyTorch gives operations no such ids, by which work on threads of gloo finds
-    the call that asked for it.
+    the call that asked for it, and ranks the order of their collectives. Steps may have partners in
+    another order than theirs, so all ids of a step are above those of the steps before it.
     """
-    ids = np.where(match.host_row >= 0, host.column("rf_id")[match.host_row], -1)
+    start, ids = device.column("start"), host.column("rf_id")[match.host_row]
+    step = np.searchsorted(np.sort(start[device.name_mask(STEP_MARK)]), start, side="right")
+    known = (match.host_row >= 0) & (ids > 0)
+    ids = np.where(known, ids + step * _num_ids(host), -1)
     return device.changed(nodes=device.nodes.with_columns(rf_id=ids))
 
 
 def match_by_host_ids(host: Trace, device: Trace, match: Match) -> Match:
     """Return a match for a device trace in another order, that was made ``with_host_ids``."""
     rows = np.flatnonzero(host.column("rf_id") > 0)
-    host_row = find_rows(host.column("rf_id")[rows], rows, device.column("rf_id"))
-    return replace(match, host_row=host_row)
+    wanted = device.column("rf_id")
+    wanted = np.where(wanted > 0, wanted % _num_ids(host), -1)
+    return replace(match, host_row=find_rows(host.column("rf_id")[rows], rows, wanted))
+
+
+def _num_ids(host: Trace) -> int:
+    return int(host.column("rf_id").max(initial=0)) + 1
 
 
 def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> None:

@@ -122,7 +122,8 @@ class StepRecorder:
         self._range: Any = None  # that of the step, while it is observed
         self._sampled: Any = None  # while steps are observed: the sampler, and a profiler beside it
         self._spans: list[Any] = []  # operations of the timed steps
-        self._around: tuple[Any, list[Any]] = (), []  # samples, and the operations of their steps
+        self._samples: Any = None  # the sampler when it has ended
+        self._sampled_spans: list[Any] = []  # operations of the steps that were sampled
 
     @property
     def has_ended(self) -> bool:
@@ -209,7 +210,8 @@ class StepRecorder:
             # a program with a compiled optimizer ended with a segmentation fault
             config = _experimental(self._torch, self._options, ["cpu"], is_first=False)
             profiler = self._torch.autograd.profiler.profile(use_kineto=True, **config)
-            sampler = _sampled_gaps().StackSampler()
+            lengths = sorted(self.timed.lengths)
+            sampler = _sampled_gaps().StackSampler(lengths[len(lengths) // 2])
             profiler.__enter__()
             sampler.start()
             self._sampled = sampler, profiler
@@ -221,8 +223,8 @@ class StepRecorder:
         sampler.stop()
         profiler.__exit__(None, None, None)
         with contextlib.suppress(Exception):
-            sampled = _sampled_gaps().spans_of(profiler.kineto_results)
-            self._around = sampler.samples, sampled
+            self._sampled_spans = _sampled_gaps().spans_of(profiler.kineto_results)
+            self._samples = sampler
 
     def write(self, host: str, device: str, unrecorded: StepTimer) -> list[str]:
         """Write what is recorded, if a step is; ``unrecorded`` has steps without a recorder.
@@ -242,7 +244,7 @@ class StepRecorder:
             **self.lengths(unrecorded),
         }
         written = [*([host] if self.observed.lengths else []), device]
-        named = self._named_events() if self._around[1] else []
+        named = self._named_events() if self._sampled_spans else []
         _write_with("nadi", about, named, self._device, self._part_of(device))
         if self.observed.lengths:
             shutil.copyfile(self._host, self._part_of(host))
@@ -267,10 +269,11 @@ class StepRecorder:
                     time = next(filter(None, map(_TIME.match, file)))
                     base = first.begin - round(1000 * float(time[1]))
                     gaps = _sampled_gaps()
-                    names = gaps.name_gaps(*self._around)
-                    waits = gaps.lock_waits(*self._around, self._spans, self.timed.slept)
+                    found = self._samples.samples, self._sampled_spans
+                    names = gaps.name_gaps(*found, self._samples.every_ns)
+                    waits = gaps.lock_waits(*found, self._spans, self.timed.slept, names)
                     return [
-                        *gaps.name_operations(*self._around, self._spans, base),
+                        *gaps.name_operations(*found, self._spans, base),
                         *gaps.named_events([*self._spans, *waits], names, base),
                         *gaps.wait_events(waits, base),
                     ]

@@ -22,17 +22,23 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 WAIT_IN = "wait in "
-_EVERY_S = 0.001
 _EVERY_NS = 1_000_000
+_SOONEST_NS = 200_000  # a sample takes the sampler about half of it
+_SAMPLES_OF_STEP = 20
 _HELD_NS = 3_000_000  # between samples, without the sampler's own time: it waited for the GIL
 _SWITCH_S = 5e-6  # how long Python may run until it is sampled, else 5 ms: gaps are shorter
+_NOTED_S = 5e-4  # a thread that was asked for its turn before waits for this to go on
 _SET_TIMER_SLACK = 29  # of prctl
+_PARTS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>")  # of a function
 _NESTED = 0x10  # of functions that another one makes; CO_NESTED in Python's documentation
 _CLOCK_OF_THREAD = 6  # of Linux: of the processor, and of one thread
+_LONGEST_LINE = 128  # bytes
 _MOST_SAMPLES = 100_000
 _MOST_EVENTS = 300_000
 _LEAST_NS = 20_000  # of a gap that gets a name
-_LEAST_SAMPLED_NS = 2_000_000  # the time of two samples
+_LEAST_SAMPLES = 2
+_LEAST_LOCKED_NS = 100_000
+_COMMUNICATION = ("gloo:", "nccl:", "mpi:", "ucc:", "c10d::")  # operations that wait for others
 _MOST_OF_SLEEP = 1.2  # times it: times of the clock and of the system are not quite the same
 _MARKS = ("ProfilerStep#", "Optimizer.")  # ranges that say nothing of what happens in them
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -107,10 +113,14 @@ class Step(NamedTuple):
 
 
 class StackSampler:
-    """Notes every millisecond what each thread of Python does, until it is stopped."""
+    """Notes every millisecond what each thread of Python does, until it is stopped.
 
-    def __init__(self) -> None:
+    Of steps that take ``step_ns``, under 20 ms, it notes it oftener: 20 times a step.
+    """
+
+    def __init__(self, step_ns: int = _SAMPLES_OF_STEP * _EVERY_NS) -> None:
         self.samples: list[Sample] = []
+        self.every_ns = min(max(step_ns // _SAMPLES_OF_STEP, _SOONEST_NS), _EVERY_NS)
         self._stopped = threading.Event()
         self._switch = sys.getswitchinterval()
         self._thread = threading.Thread(target=self._run, name="nadi samples", daemon=True)
@@ -128,9 +138,10 @@ class StackSampler:
 
     def _run(self) -> None:
         own, sampler = threading.get_ident(), threading.get_native_id()
+        files: dict[int, int] = {}  # open, as each opening gives other threads a turn
         _wake_in_time()
-        while not self._stopped.wait(_EVERY_S) and len(self.samples) < _MOST_SAMPLES:
-            sys.setswitchinterval(self._switch)  # until all stacks are noted no other thread runs
+        while not self._stopped.wait(self.every_ns / 1e9) and len(self.samples) < _MOST_SAMPLES:
+            sys.setswitchinterval(_NOTED_S)  # until all stacks are noted no other thread runs
             now = time.time_ns()
             found = [
                 (ident, _stack(frame), frame.f_lasti)
@@ -140,8 +151,10 @@ class StackSampler:
             native = {thread.ident: thread.native_id for thread in threading.enumerate()}
             for ident, stack, at in found:
                 if thread := native.get(ident):
-                    ran = _ran_ns(thread), _ran_ns(sampler)
+                    ran = _ran_ns(thread, files), _ran_ns(sampler, files)
                     self.samples.append(Sample(now, thread, stack, *ran, at))
+        for file in files.values():
+            os.close(file)
 
 
 @contextlib.contextmanager
@@ -168,33 +181,44 @@ def _wake_in_time() -> None:
 
 
 def _stack(frame: FrameType | None) -> tuple[Called, ...]:
-    """Return the functions of a stack but those of this folder."""
+    """Return the functions of a stack but those of this folder, and expressions in functions."""
     found = []
     while frame is not None:
-        code = frame.f_code
-        if os.path.dirname(code.co_filename) != _HERE:
+        code, caller = frame.f_code, frame.f_back
+        is_part = (
+            code.co_name in _PARTS and caller and caller.f_code.co_filename == code.co_filename
+        )
+        if os.path.dirname(code.co_filename) != _HERE and not is_part:
             line = frame.f_lineno if code.co_name == "<module>" else code.co_firstlineno
             found.append(Called(code, line))
-        frame = frame.f_back
+        frame = caller
     return tuple(reversed(found))
 
 
-def scheduled_ns(thread: int) -> tuple[int, int] | None:
-    """Return for how long a thread ran, and was ready while others ran; None if nothing says so."""
+def scheduled_ns(thread: int, files: dict[int, int] | None = None) -> tuple[int, int] | None:
+    """Return for how long a thread ran, and was ready while others ran; None if nothing says so.
+
+    ``files`` keeps the files of threads open.
+    """
+    kept = {} if files is None else files
     try:
-        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-            ran, ready, _ = map(int, file.read().split())
+        if thread not in kept:
+            kept[thread] = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+        ran, ready, _ = map(int, os.pread(kept[thread], _LONGEST_LINE, 0).split())
     except (OSError, ValueError):
         return None
+    finally:
+        if files is None and kept:
+            os.close(kept[thread])
     return ran, ready
 
 
-def _ran_ns(thread: int) -> int:
+def _ran_ns(thread: int, files: dict[int, int] | None = None) -> int:
     """Return for how long a thread ran or was ready to, or -1.
 
     What the system lists of a thread that runs is some milliseconds old; its clock is exact.
     """
-    if (times := scheduled_ns(thread)) is None:
+    if (times := scheduled_ns(thread, files)) is None:
         return -1
     with contextlib.suppress(OSError):  # it has ended
         return time.clock_gettime_ns(~thread << 3 | _CLOCK_OF_THREAD) + times[1]
@@ -213,27 +237,30 @@ def spans_of(results: Any) -> list[Span]:
     ]  # fmt: skip
 
 
-def name_gaps(samples: Iterable[Sample], sampled: list[Span]) -> dict[tuple[str, str], list[Named]]:
+def name_gaps(
+    samples: Iterable[Sample], sampled: list[Span], every_ns: int = _EVERY_NS
+) -> dict[tuple[str, str], list[Named]]:
     """Say what happens in gaps: for each place one or two functions.
 
     The first is the innermost function of the program's own files, the last what that calls of a
-    library, or a wait in it, if it is half of the samples.
+    library, or a wait in it, if it is half of the samples. These are ``every_ns`` apart.
     """
     gaps = _gaps(sampled)
     begins = {thread: [gap.begin for gap in mine] for thread, mine in gaps.items()}
     met: dict[tuple[str, str], list[Met]] = {}
-    for sample, is_asleep, time_ns in _states(samples):
+    for sample, is_asleep, time_ns in _states(samples, every_ns):
         mine = gaps.get(sample.thread, [])
         at = bisect.bisect_right(begins.get(sample.thread, []), sample.time_ns) - 1
         if at >= 0 and sample.time_ns < mine[at].end:
             is_wait = is_asleep and mine[at].in_range
             names = () if is_wait else _functions(sample.stack, is_asleep=is_asleep)
             met.setdefault(mine[at].place, []).append(Met(names, is_asleep, time_ns))
-    found = {place: _most_met(here) for place, here in met.items()}
+    least = _LEAST_SAMPLES * every_ns
+    found = {place: _most_met(here, least) for place, here in met.items()}
     return {place: functions for place, functions in found.items() if functions}
 
 
-def _most_met(here: list[Met]) -> list[Named]:
+def _most_met(here: list[Met], least_ns: int) -> list[Named]:
     """Return the function with most time of a place, and what it calls for most of that."""
     found: list[Named] = []
     for depth in (1, 2):
@@ -242,7 +269,7 @@ def _most_met(here: list[Met]) -> list[Named]:
             times[one.functions[:depth]] += one.time_ns
         ((most, time_ns),) = times.most_common(1)
         whole = times.total()
-        if time_ns < _LEAST_SAMPLED_NS or 2 * time_ns < whole or len(most) < depth:
+        if time_ns < least_ns or 2 * time_ns < whole or len(most) < depth:
             break
         found.append(Named(most[-1], time_ns / whole if found else 1.0))
         here = [one for one in here if one.functions[:depth] == most]
@@ -299,20 +326,24 @@ class Pause(NamedTuple):
 
 
 def lock_waits(
-    samples: list[Sample], sampled: list[Span], timed: list[Span], slept: list[int]
+    samples: list[Sample],
+    sampled: list[Span],
+    timed: list[Span],
+    slept: list[int],
+    names: dict[tuple[str, str], list[Named]],
 ) -> list[Span]:
     """Find waits for the GIL, the lock of the interpreter, in timed steps.
 
-    A thread that computes in Python gives the GIL to one that waits for it after an interval, which
-    is short in sampled steps. So a pause of a timed step that lasts for an interval, and twice as
-    long as in a sampled step, is such a wait, if other threads run for most of the time, and the
-    thread slept for an interval in each: ``slept`` has for how long in each timed step, ns.
+    A thread that computes in Python gives the GIL to one that waits for it after an interval or
+    when it waits itself, and at once in sampled steps. So a pause of a timed step that lasts twice
+    as long as in a sampled step is such a wait, if other threads run for most of the time, and the
+    thread slept: ``slept`` has for how long in each timed step, ns. The longest pauses come first,
+    until they are all of it. ``names`` are those of gaps: some are waits for other things.
     """
     usual: dict[tuple[str, ...], list[list[int]]] = {}
     for step in _steps(sampled):
         pauses = _pauses(step.mark, sampled)
         usual.setdefault(_key(pauses), []).append([one.end - one.begin for one in pauses])
-    interval = round(1e9 * sys.getswitchinterval())
     found = []
     for step in _steps(timed):
         pauses = _pauses(step.mark, timed)
@@ -323,11 +354,26 @@ def lock_waits(
         for pause, times in zip(pauses, zip(*lasted, strict=True), strict=True):
             lasts = pause.end - pause.begin
             longer = lasts - min(times)
-            if lasts >= interval and 2 * longer > lasts:
+            communicates = pause.around.startswith(_COMMUNICATION)
+            if longer >= _LEAST_LOCKED_NS and 2 * longer > lasts and not communicates:
                 name = f"{WAIT_IN}the GIL, locked by {holder}"
                 begin = pause.begin + 1
                 found.append(Span(step.mark.thread, begin, begin + longer - 2, name))
-    return found if len(found) * interval <= _MOST_OF_SLEEP * sum(slept) else []
+    other = [
+        (thread, gap) for thread, gaps in _gaps(timed).items() for gap in gaps
+        if gap.place in names and names[gap.place][-1].name.startswith(WAIT_IN)
+    ]  # fmt: skip
+    left = _MOST_OF_SLEEP * (sum(slept) - sum(gap.end - gap.begin for _, gap in other))
+    kept = []
+    for one in sorted(found, key=lambda one: one.begin - one.end):
+        is_other = any(
+            one.thread == thread and gap.begin < one.end and one.begin < gap.end
+            for thread, gap in other
+        )
+        if one.end - one.begin <= left and not is_other:
+            left -= one.end - one.begin
+            kept.append(one)
+    return kept
 
 
 def wait_events(waits: list[Span], base_ns: int) -> list[dict[str, Any]]:
@@ -529,7 +575,7 @@ def _gaps(spans: Iterable[Span]) -> dict[int, list[Gap]]:
     return found
 
 
-def _states(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool, int]]:
+def _states(samples: Iterable[Sample], every_ns: int) -> Iterator[tuple[Sample, bool, int]]:
     """Say of each sample whether its thread has slept for most of the time since the one before.
 
     That time, for which the sample stands, is given too: it is long where the thread let no other
@@ -546,7 +592,7 @@ def _states(samples: Iterable[Sample]) -> Iterator[tuple[Sample, bool, int]]:
         ran, sampling = one.ran_ns - before.ran_ns, one.sampler_ns - before.sampler_ns
         since = one.time_ns - before.time_ns
         is_asleep = one.ran_ns >= 0 and 2 * ran < since - sampling < _HELD_NS
-        yield one, is_asleep, max(since, _EVERY_NS)
+        yield one, is_asleep, max(since, every_ns)
 
 
 def _functions(stack: tuple[Called, ...], *, is_asleep: bool) -> tuple[str, ...]:
