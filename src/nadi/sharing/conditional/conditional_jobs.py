@@ -140,15 +140,16 @@ class _Maker:
     def _has_others(self, template: OperationTemplate, values: StageValues) -> bool:
         """Return whether those whom an operation of a stage communicates with are there.
 
-        Where few learned jobs have many stages, a tree may say otherwise.
+        Where few jobs were learned, a tree may say otherwise.
         """
         if template.key.node_kind in _MESSAGES:
             return 0 <= values.stage + template.peer < values.stages
         if not template.way:
             return True
+        members = self.members[template.way]
         first = values.stage * self.inner
         own = np.arange(first, first + self.inner)
-        return bool(np.isin(own, self.members[template.way]).all())
+        return members.shape[1] > 1 and bool(np.isin(own, members).all())
 
     def _visited(
         self, kind: str, slot: int, facts: dict[str, float], has_others: Sequence[bool]

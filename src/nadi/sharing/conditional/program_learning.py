@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -93,9 +94,11 @@ class _Learner:
         self.climbs: dict[str, Counter[bool]] = defaultdict(Counter)
         for case, program in enumerate(programs):
             self._add(case, program)
-        self.bodies = {
-            place: _merged([one.keys for one in own]) for place, own in self.visits.items()
-        }
+        sequences = {place: [one.keys for one in own] for place, own in self.visits.items()}
+        elsewhere: Counter[tuple[str, str]] = Counter()
+        for keys in {keys for own in sequences.values() for keys in own}:
+            elsewhere.update(combinations([key.name for key in keys], 2))
+        self.bodies = {place: _merged(own, elsewhere) for place, own in sequences.items()}
         every = [key for keys in self.bodies.values() for key in keys]
         self.number = {key: place for place, key in enumerate(every)}
         self.rows = self._first_rows()
@@ -301,18 +304,30 @@ def _tree(facts: Sequence[Mapping[str, float]], answers: Sequence[int | bool]) -
     return grow(names, table, np.array(answers, dtype=np.int64))
 
 
-def _merged(sequences: Sequence[tuple[OperationKey, ...]]) -> list[OperationKey]:
-    """Return all keys in an order that agrees with each sequence, as far as they agree."""
+def _merged(
+    sequences: Sequence[tuple[OperationKey, ...]], elsewhere: Mapping[tuple[str, str], int]
+) -> list[OperationKey]:
+    """Return all keys in an order that agrees with each sequence, as far as they agree.
+
+    - ``elsewhere``: How often one name is before another in all bodies, which says how keys stand
+      that never meet.
+    """
     often = Counter(sequences)
     after: dict[OperationKey, Counter[OperationKey]] = defaultdict(Counter)
     for keys, times in often.items():
         for place, key in enumerate(keys):
             after[key].update(dict.fromkeys(keys[place + 1 :], times))
+
+    def precedes(one: OperationKey, key: OperationKey) -> bool:
+        own = after[one][key] - after[key][one]
+        names = one.name, key.name
+        return own > 0 or (own == 0 and elsewhere.get(names, 0) > elsewhere.get(names[::-1], 0))
+
     left = dict.fromkeys(key for keys in often for key in keys)
     found = []
     while left:
         # nothing that is left comes before it, or the least
-        best = min(left, key=lambda key: sum(after[one][key] > after[key][one] for one in left))
+        best = min(left, key=lambda key: sum(precedes(one, key) for one in left))
         found.append(best)
         del left[best]
     return found
