@@ -10,6 +10,8 @@ other speeds, what what-ifs say, and predictions of steps that learn of made job
 ``recordings``: the kernels of a recording that was left out, its device known by another one.
 ``spans``: the whole time of such a recording, the host's with it.
 ``ranks``: which rank of a recording is slow, and how durations follow each other, in a job like it.
+``steps``: how steps follow each other, and durations hang together in them, in a recording that was
+left out; records small programs twice with PyTorch.
 ``random``: jobs of drawn requests are valid and run to their end: 40, with ``--all`` 1,000.
 
 Generators are learned from generated jobs alone; what is compared is drawn with other seeds. Steps
@@ -20,11 +22,14 @@ that is nearest by its conditions, as it is.
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,13 +53,16 @@ from nadi.sharing.conditional.corpora import (
 from nadi.sharing.conditional.program_learning import generator_of_jobs
 from nadi.sharing.conditional.stage_values import AXES, Conditions, with_usual
 from nadi.sharing.conditional.wished_conditions import wished_conditions
-from nadi.sharing.synthesis.job_columns import RankColumns, columns_of_job
+from nadi.sharing.synthesis.grammar import step_parts
+from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns, columns_of_job
+from nadi.sharing.synthesis.synthetic_jobs import JobWishes, synthetic_columns
 from nadi.systems import LearnedPrices, System, learn_prices, load_device, price, price_job
 from nadi.systems.prices.learned_prices import measured_operations, operations_of
 from nadi.trace import Job, Trace, validate_trace
 
 LEARNED, LEFT_OUT, OF_AXIS, FEW, MANY = 160, 40, 8, 40, 1000
 DENSE, SOME = 60, 16
+PROGRAMS, STEPS, DRAWS, AS_NEAR = ("mlp", "transformer"), 48, 3, 0.05
 RUN = 32
 SMALL = Ranges(
     hidden=(256, 1024), stage_layers=(1, 4), sequence=(256, 1024), micro_batches=(1, 4), ranks=4
@@ -370,7 +378,7 @@ def beyond(checks: Checks) -> None:
     for name, most in (
         ("hidden", 1024),
         ("sequence", 1024),
-        *((axis, 4) for axis in AXES if axis != "cp"),
+        *((axis, 4) for axis in AXES),
     ):
         asks |= {f"{name} {times * most}": {name: times * most} for times in (2, 4)}
     asks |= {f"{times} layers a stage": {"stage_layers": times} for times in (8, 16)}
@@ -528,6 +536,87 @@ def lagged(rank: RankColumns) -> float:
     return float(np.corrcoef(left[1:], left[:-1])[0, 1])
 
 
+def steps_apart(checks: Checks) -> None:
+    """Learn a recording of many steps, and compare what is made with another recording of it.
+
+    The floor is the learned recording, the ceiling durations that are drawn one by one.
+    """
+    if find_spec("torch") is None:
+        print("     steps: PyTorch is not here")
+        return
+    away: dict[str, list[list[float]]] = {}
+    for program in PROGRAMS:
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = [recorded_job(program, Path(folder) / str(turn)) for turn in range(2)]
+        for learned, left in (jobs, jobs[::-1]):
+            model = nadi.sharing.learn(learned)
+            columns, real = columns_of_job(learned), columns_of_job(left)
+            made = [synthetic_columns(model, JobWishes(seed=seed)) for seed in range(DRAWS)]
+            naive = [one_by_one(columns, seed) for seed in range(DRAWS)]
+            for about, measure in TOGETHER.items():
+                truth, near = measure(real), measure(columns)
+                drawn = [float(np.mean([measure(one) for one in of])) for of in (made, naive)]
+                away.setdefault(about, []).append([abs(x - truth) for x in (near, *drawn)])
+                print(f"     {program}, {about}: left out {truth:.2f}, learned {near:.2f}, "
+                      f"made {drawn[0]:.2f}, one by one {drawn[1]:.2f}")  # fmt: skip
+    for about, errors in away.items():
+        floor, own, ceiling = np.mean(errors, axis=0).tolist()
+        detail = f"{own:.2f} off, another recording {floor:.2f}, drawn one by one {ceiling:.2f}"
+        is_near = own < ceiling or own <= floor + AS_NEAR
+        checks.add(f"{about}, of a recording that was left out", is_near, detail)
+
+
+def recorded_job(program: str, folder: Path) -> Job:
+    """Record steps of a small program."""
+    file = Path(__file__).with_name("_many_steps.py")
+    command = [sys.executable, "-m", "nadi", "record", "--steps", str(STEPS), "-o", str(folder)]
+    subprocess.run([*command, "--", str(file), program], check=True, capture_output=True)
+    return nadi.load_job(folder)
+
+
+def one_by_one(columns: JobColumns, seed: int) -> JobColumns:
+    """Let each operation take as long as any of its name does."""
+    random, ranks = np.random.default_rng(seed), []
+    for rank in columns.ranks:
+        duration = rank.duration.copy()
+        for name in np.unique(rank.label).tolist():
+            rows = np.flatnonzero(rank.label == name)
+            duration[rows] = random.choice(duration[rows], rows.size)
+        ranks.append(rank._replace(duration=duration))
+    return columns._replace(ranks=tuple(ranks))
+
+
+def times_of_steps(columns: JobColumns) -> np.ndarray:
+    """Return what operations of each name take in each step but the first; shape (steps, names)."""
+    (rank,) = columns.ranks
+    parts = [rank.label[rows] for rows in step_parts(rank)[1:]]
+    own = [taken(rank)[rows] for rows in step_parts(rank)[1:]]
+    many = len(columns.labels)
+    return np.array([np.bincount(*both, many) for both in zip(parts, own, strict=True)])
+
+
+def follow(columns: JobColumns) -> float:
+    """Return how the logarithm of a step's time is correlated with that of the step before."""
+    time = np.log(times_of_steps(columns).sum(axis=1))
+    return float(np.corrcoef(time[1:], time[:-1])[0, 1])
+
+
+def together(columns: JobColumns) -> float:
+    """Return the variance of steps over the sum of variances of their operations, by name.
+
+    1 where operations of a step are independent; less where one makes up for another.
+    """
+    times = times_of_steps(columns)
+    return float(times.sum(axis=1).var() / times.var(axis=0).sum())
+
+
+TOGETHER: dict[str, Callable[[JobColumns], float]] = {
+    "correlation of steps that follow each other": follow,
+    "variance of steps over that of their operations": together,
+    "correlation of neighbours": lambda columns: lagged(columns.ranks[0]),
+}
+
+
 def random_requests(checks: Checks, count: int) -> None:
     """Make jobs of drawn requests, validate and simulate them."""
     model: ConditionalModel = generator_of_jobs(generated_jobs(LEARNED, 0))
@@ -592,6 +681,7 @@ def main() -> None:
     parts: dict[str, Callable[[Checks], None]] = {
         "inside": inside, "beyond": beyond, "families": families,
         "experts": experts, "recordings": recordings, "spans": spans, "ranks": slow_ranks,
+        "steps": steps_apart,
         "random": lambda checks: random_requests(checks, MANY if "--all" in words else FEW),
     }  # fmt: skip
     for name, part in parts.items():

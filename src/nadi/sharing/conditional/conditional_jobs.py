@@ -12,8 +12,7 @@ import polars as pl
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.models.row_traces import shape_attributes
 from nadi.sharing.conditional.conditional_model import ConditionalModel, OperationTemplate
-from nadi.sharing.conditional.decision_trees import DecisionTree
-from nadi.sharing.conditional.program_learning import schedule_facts
+from nadi.sharing.conditional.program_learning import after_visit, facts_of_row, schedule_facts
 from nadi.sharing.conditional.stage_programs import (
     AFTER,
     BEFORE,
@@ -111,6 +110,7 @@ class _Maker:
 
         program, first = _Program(), 0
         for segment in self._segments(values):
+            program.first = {}
             climbs = self.model.climbs[self.model.kinds.index(segment.kind)]
             layers = values.layers if climbs else values.layers[::-1]
             at = [(BEFORE, -1), *((LAYER, one) for one in layers), (AFTER, -1)]
@@ -140,18 +140,19 @@ class _Maker:
     def _has_others(self, template: OperationTemplate, values: StageValues) -> bool:
         """Return whether those whom an operation of a stage communicates with are there.
 
-        Where few learned jobs have many stages, a tree may say otherwise.
+        Where few jobs were learned, a tree may say otherwise.
         """
         if template.key.node_kind in _MESSAGES:
             return 0 <= values.stage + template.peer < values.stages
         if not template.way:
             return True
+        members = self.members[template.way]
         first = values.stage * self.inner
         own = np.arange(first, first + self.inner)
-        return bool(np.isin(own, self.members[template.way]).all())
+        return members.shape[1] > 1 and bool(np.isin(own, members).all())
 
     def _visited(
-        self, kind: str, slot: int, facts: Mapping[str, float], has_others: Sequence[bool]
+        self, kind: str, slot: int, facts: dict[str, float], has_others: Sequence[bool]
     ) -> _Visited:
         chosen = [
             one for one in self.bodies.get((kind, slot), ())
@@ -162,18 +163,14 @@ class _Maker:
                 one, self.model.templates[one].key.stream,
                 [
                     (wait.stream, wait.template) for wait in self.model.templates[one].waits
-                    if _holds(wait.holds, facts)
+                    if wait.holds.decide(facts_of_row(facts, place))
                 ],
             )
-            for one in chosen
+            for place, one in enumerate(chosen)
         ]  # fmt: skip
 
 
 _Visited = list[tuple[int, int, list[tuple[int, int]]]]
-
-
-def _holds(tree: DecisionTree, facts: Mapping[str, float]) -> bool:
-    return bool(tree.decide(facts))
 
 
 class _Program:
@@ -186,16 +183,21 @@ class _Program:
         self.src: list[int] = []
         self.dst: list[int] = []
         self.last: dict[tuple[int, int], int] = {}
+        self.first: dict[int, int] = {}
 
     def add(self, visited: _Visited, layer: int, micro_batch: int) -> None:
         """Add a visit; what operations wait for is looked up by stream and template."""
-        last = self.last
+        if not visited:
+            return
+        last = self.last = after_visit(self.last, self.first)
+        self.first = {}
         row = len(self.template)
         for template, stream, waits in visited:
             for src in {last[one] for one in waits if one in last}:
                 self.src.append(src)
                 self.dst.append(row)
-            last[stream, -1] = last[-1, template] = row
+            last[stream, -1] = last[-1, template] = last[-1, -1] = row
+            self.first.setdefault(stream, row)
             self.template.append(template)
             row += 1
         self.layer += [layer] * len(visited)

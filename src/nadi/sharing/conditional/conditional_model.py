@@ -24,7 +24,9 @@ class Relation(msgspec.Struct, frozen=True):
     Attributes
     ----------
     stream, template
-        The last operation before it on a stream, or that of a template; -1 for the other.
+        The last operation before it on a stream, or that of a template; -1 for the other, and for
+        both it is the last one of all. With ``FIRST_OF_VISIT`` for the template it is the first
+        one on the stream in the layer before.
     holds
         When.
     """

@@ -107,8 +107,8 @@ def _drawn(random: np.random.Generator, ranges: Ranges) -> Conditions:
     low, high = ranges.hidden
     hidden = 128 * int(random.integers(-(-low // 128), high // 128 + 1))
     heads = 8 * int(random.integers(1, max(hidden // head_dim // 8, 1) * 2 + 1))
-    tp, cp, dp, pp = power(1, ranges.ranks), one_of(1, 1, 1, 2), power(1, ranges.ranks), power(1, 4)
-    pp = min(pp, ranges.ranks)
+    tp, dp, pp = power(1, ranges.ranks), power(1, ranges.ranks), power(1, min(4, ranges.ranks))
+    cp = one_of(1, 1, 1, 2, 4) if ranges.ranks >= 4 else one_of(1, 1, 1, ranges.ranks)
     layers = int(random.integers(pp * ranges.stage_layers[0], pp * ranges.stage_layers[1] + 1))
     micro_batch = int(random.integers(ranges.micro_batch[0], ranges.micro_batch[1] + 1))
     sequence = power(*ranges.sequence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ from nadi.sharing.conditional.stage_values import (
 from nadi.trace.trace import Job, Trace
 
 _NEAR = 1e-3
+FIRST_OF_VISIT = -2
+"""In place of a template: the first operation on a stream in the visit before, of one segment."""
 _NAMES = ("flops", "bytes", "comm_bytes")
 _Place = tuple[str, int]
 _Facts = tuple[tuple[str, float], ...]
@@ -91,9 +94,11 @@ class _Learner:
         self.climbs: dict[str, Counter[bool]] = defaultdict(Counter)
         for case, program in enumerate(programs):
             self._add(case, program)
-        self.bodies = {
-            place: _merged([one.keys for one in own]) for place, own in self.visits.items()
-        }
+        sequences = {place: [one.keys for one in own] for place, own in self.visits.items()}
+        elsewhere: Counter[tuple[str, str]] = Counter()
+        for keys in {keys for own in sequences.values() for keys in own}:
+            elsewhere.update(combinations([key.name for key in keys], 2))
+        self.bodies = {place: _merged(own, elsewhere) for place, own in sequences.items()}
         every = [key for keys in self.bodies.values() for key in keys]
         self.number = {key: place for place, key in enumerate(every)}
         self.rows = self._first_rows()
@@ -193,13 +198,13 @@ class _Learner:
     # what operations wait for
 
     def _waits(self) -> dict[OperationKey, tuple[Relation, ...]]:
-        """Return what each template waits for: what came last on a stream, or of a template."""
+        """Return what each template waits for, as of ``Relation``."""
         seen: dict[OperationKey, list[_Seen]] = defaultdict(list)
         by_case: dict[int, dict[int, dict[str, float]]] = defaultdict(dict)
         for own in self.visits.values():
             for one in own:
                 for row in one.rows:
-                    by_case[one.case][row] = one.facts
+                    by_case[one.case][row] = facts_of_row(one.facts, row - one.rows.start)
         asked: dict[OperationKey, set[_Source]] = defaultdict(set)
         for case, rows in by_case.items():
             self._see(self.programs[case], rows, asked, None)
@@ -216,23 +221,45 @@ class _Learner:
         for src, dst in zip(program.src.tolist(), program.dst.tolist(), strict=True):
             sources[dst].add(src)
         last: dict[_Source, int] = {}
+        first: dict[int, int] = {}
+        begins = {visit.rows.start: visit.segment for visit in program.visits}
+        segment = -1
         own = [(key.stream, self.number[key]) for key in program.keys]
         for row, (key, (stream, number)) in enumerate(zip(program.keys, own, strict=True)):
+            if row in begins:
+                last = after_visit(last, first if begins[row] == segment else {})
+                first, segment = {}, begins[row]
+            first.setdefault(stream, row)
             if row in rows and seen is None:
                 for src in sources.get(row, ()):
-                    both = (own[src][0], -1), (-1, own[src][1])
-                    asked[key].update(one for one in both if last[one] == src)
+                    of, template = own[src]
+                    ways = (of, -1), (-1, template), (-1, -1), (of, FIRST_OF_VISIT)
+                    asked[key].update(one for one in ways if last.get(one) == src)
             elif row in rows and seen is not None:
                 known = {one: last[one] for one in asked[key] if one in last}
                 seen[key].append(_Seen(rows[row], known, sources.get(row, set())))
-            last[stream, -1] = last[-1, number] = row
+            last[stream, -1] = last[-1, number] = last[-1, -1] = row
+
+
+def after_visit(last: dict[_Source, int], first: Mapping[int, int]) -> dict[_Source, int]:
+    """Return what came last when a visit begins, with what came first on streams in that before.
+
+    - ``first``: By stream; nothing before the first visit of a segment.
+    """
+    kept = {source: row for source, row in last.items() if source[1] != FIRST_OF_VISIT}
+    return kept | {(stream, FIRST_OF_VISIT): row for stream, row in first.items()}
+
+
+def facts_of_row(facts: dict[str, float], place: int) -> dict[str, float]:
+    """Return the facts of a visit, and whether an operation is the first one of it."""
+    return facts if place else {**facts, "leads": 1.0}
 
 
 _Source = tuple[int, int]
 
 
 class _Seen(NamedTuple):
-    """What came last before an operation, by stream and template, and for what it waits."""
+    """What came last before an operation, as of ``Relation``, and for what it waits."""
 
     facts: dict[str, float]
     last: dict[_Source, int]
@@ -256,9 +283,14 @@ def _relations(seen: Sequence[_Seen]) -> tuple[Relation, ...]:
             for source in close
         }
         best = max(close, key=lambda source: (often[source] - wrong[source], source[0], source[1]))
-        known = [one for one in seen if best in one.last]
-        answers = [one.last[best] in one.sources for one in known]
-        found.append(Relation(*best, _tree([one.facts for one in known], answers)))
+        # waits that other relations explain say nothing
+        known = [
+            (one.facts, one.last[best] in missing)
+            for one, missing in zip(seen, left, strict=True)
+            if best in one.last and (one.last[best] in missing or one.last[best] not in one.sources)
+        ]
+        facts, answers = zip(*known, strict=True)
+        found.append(Relation(*best, _tree(facts, answers)))
         for one, missing in zip(seen, left, strict=True):
             missing.discard(one.last.get(best, -1))
     return tuple(found)
@@ -272,18 +304,30 @@ def _tree(facts: Sequence[Mapping[str, float]], answers: Sequence[int | bool]) -
     return grow(names, table, np.array(answers, dtype=np.int64))
 
 
-def _merged(sequences: Sequence[tuple[OperationKey, ...]]) -> list[OperationKey]:
-    """Return all keys in an order that agrees with each sequence, as far as they agree."""
+def _merged(
+    sequences: Sequence[tuple[OperationKey, ...]], elsewhere: Mapping[tuple[str, str], int]
+) -> list[OperationKey]:
+    """Return all keys in an order that agrees with each sequence, as far as they agree.
+
+    - ``elsewhere``: How often one name is before another in all bodies, which says how keys stand
+      that never meet.
+    """
     often = Counter(sequences)
     after: dict[OperationKey, Counter[OperationKey]] = defaultdict(Counter)
     for keys, times in often.items():
         for place, key in enumerate(keys):
             after[key].update(dict.fromkeys(keys[place + 1 :], times))
+
+    def precedes(one: OperationKey, key: OperationKey) -> bool:
+        own = after[one][key] - after[key][one]
+        names = one.name, key.name
+        return own > 0 or (own == 0 and elsewhere.get(names, 0) > elsewhere.get(names[::-1], 0))
+
     left = dict.fromkeys(key for keys in often for key in keys)
     found = []
     while left:
         # nothing that is left comes before it, or the least
-        best = min(left, key=lambda key: sum(after[one][key] > after[key][one] for one in left))
+        best = min(left, key=lambda key: sum(precedes(one, key) for one in left))
         found.append(best)
         del left[best]
     return found

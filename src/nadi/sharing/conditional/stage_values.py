@@ -166,8 +166,9 @@ def _sizes(known: Conditions) -> dict[str, float]:
 
 
 def _facts(known: Conditions) -> dict[str, float]:
-    found = {f"{axis} > 1": float(int(known[axis]) > 1) for axis in AXES}
-    found["dp * cp > 1"] = float(int(known["dp"]) * int(known["cp"]) > 1)
+    # first, as equally good questions are asked in this order, and both axes share weights
+    found = {"dp * cp > 1": float(int(known["dp"]) * int(known["cp"]) > 1)}
+    found |= {f"{axis} > 1": float(int(known[axis]) > 1) for axis in AXES}
     if "kv_heads" in known:
         found["tp > kv_heads"] = float(int(known["tp"]) > int(known["kv_heads"]))
     if EXPERTS in known:

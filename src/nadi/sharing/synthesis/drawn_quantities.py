@@ -12,7 +12,6 @@ from nadi.sharing.synthesis.quantities import (
     EDGES,
     NUM_VARIANTS,
     means_of_quantiles,
-    normal_scores,
 )
 from nadi.sharing.synthesis.tokens import Token
 from nadi.trace.arrays import Bools, Floats, Hashes, Ints
@@ -21,8 +20,6 @@ from nadi.trace.schema import NODE_KINDS
 _COMP = NODE_KINDS.index("COMP")
 _TAPS = 24
 """Earlier operations that the noise of one depends on."""
-_BY_CHANCE = 2.0
-"""Standard deviations of the correlation of steps that do not depend on each other."""
 _WIDEST = 1 << 40
 _OF_ENTRIES = Quantities._fields[: Quantities._fields.index("context")]
 _MOST_ALONE = 0.1
@@ -198,53 +195,23 @@ def drawn_steps(
 ) -> tuple[Ints, Ints]:
     """Draw which learned rank and step each new rank and step is as slow as.
 
-    A new step is as slow on all ranks as one learned step was: the first as the first, later ones
-    as any later one, and slow ones follow each other as they did. A copy of a learned rank is as
-    slow as any learned rank of its role.
+    A new step is as slow on all ranks as one learned step was: the first as the first. Later ones
+    are like the learned ones in their order, from one that is drawn, as slow steps may follow slow
+    ones, or fast ones (D. N. Politis, J. P. Romano, A circular block-resampling procedure for
+    stationary data, 1992). A copy of a learned rank is as slow as any learned rank of its role.
 
     - Returns rank, step: int64, shapes (ranks,) and (steps,).
     """
     many = template.pace.shape[1]
     later = np.arange(min(1, many - 1), many)
-    scores = _scores_of_steps(template.load[:, later])
-    memory = memory_of_steps(scores)
-    if memory:
-        rounds = [later[_following(scores, memory, num_steps - 1, random)]]
-    else:
-        rounds = [random.permutation(later) for _ in range(num_steps // later.size + 1)]
-    step = np.concatenate([[0], *rounds])[:num_steps]
+    turn = int(random.integers(later.size)) + np.arange(num_steps - 1)
+    step = np.append(0, later[turn % later.size])
     role = np.array(template.role)
     rank = np.array([
         random.choice(np.flatnonzero(role == role[like])) if copied else like
         for like, copied in zip(learned.tolist(), is_copy.tolist(), strict=True)
     ], dtype=np.int64)  # fmt: skip
     return rank, step
-
-
-def _scores_of_steps(load: Floats) -> Floats:
-    """Return the normal score of the mean load of each step; float64, shape (steps,)."""
-    place = np.argsort(np.argsort(load.mean(axis=0), kind="stable"), kind="stable")
-    return normal_scores((place + 0.5) / place.size)
-
-
-def memory_of_steps(scores: Floats) -> float:
-    """Return how steps are correlated with those before them; 0 where chance explains it, too."""
-    square = float((scores**2).sum())
-    found = float((scores[1:] * scores[:-1]).sum()) / square if square else 0.0
-    return found if found > _BY_CHANCE / np.sqrt(scores.size) else 0.0
-
-
-def _following(scores: Floats, memory: float, count: int, random: np.random.Generator) -> Ints:
-    """Draw steps, each about equally often, of which slow ones follow slow ones.
-
-    Their scores are an autoregressive series of first order.
-    """
-    drawn = random.standard_normal(count)
-    for number in range(1, count):
-        drawn[number] = memory * drawn[number - 1] + np.sqrt(1 - memory**2) * drawn[number]
-    place = np.argsort(np.argsort(drawn, kind="stable"), kind="stable")
-    like = (place + random.random(count)) / count * scores.size
-    return np.argsort(scores, kind="stable")[like.astype(np.int64)]
 
 
 def context_scores(known: Quantities, contexts: Sequence[Hashes]) -> Floats:
