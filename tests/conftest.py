@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a thread for each core
+if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: both would start a thread for each core
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import nadi
 from nadi.kernels import build_kernels, compile_ahead, jit, kernel_cache
@@ -61,6 +62,11 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     one, begins with the time.
     """
     return argname if isinstance(val, (bytes, bytearray, Path)) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test: begun last, it would keep one process of two alone."""
+    items.sort(key=lambda item: item.name != "test_commands_print_what_is_kept")
 
 
 def pytest_collection_finish() -> None:

@@ -7,11 +7,14 @@ jobs. At each level the job is written and read again. On every system that ship
 allows its ranks, the makespan and the time of each kind of the critical path differ
 by at most 1 % (names, shapes) or 3 % (structure) of the makespan. No string of the original is in
 any byte of the output, but words of the list of allowed words. Of jobs of known models, at most
-1.5 times as many as by chance are identified at structure, and 5 points more than by chance at
-private; at shapes, equations of FLOPs and bytes rank the true hidden size at most 10 points above
-chance. The noise at private is that of its
-epsilon, whose parts add up. By default a third of the systems is tried, and three models; --all
-takes all, and more jobs.
+1.5 times as many as by chance are identified at structure. At shapes, equations of FLOPs and bytes
+rank the true hidden size at most 10 points above chance: that is over three deviations of the mean
+of 100 keys, of who knows nothing. At private, the share that is identified may not be one that has
+a probability below 0.1 % if it were 5 points more than by chance, whichever of four guessers is the
+best. The noise comes never again: so the check fails by chance in one run of a thousand at most,
+and of 500 jobs it finds a share that is 15 points above chance in 91 of 100 runs. The noise is that
+of its epsilon, whose parts add up. By default a third of the systems is tried, and three models;
+--all takes all, and more jobs.
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from math import exp
+from math import comb, exp
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,6 +49,13 @@ from nadi.sharing import (
     discrete_laplace,
     discrete_laplace_probability,
     network_of,
+)
+from nadi.sharing.attacks.attack_features import seen_of
+from nadi.sharing.attacks.attacked_jobs import (
+    attacked_corpus,
+    identify,
+    released_targets,
+    vectors_of,
 )
 
 _RECORDINGS = ("cpu_ddp4", "cpu_mlp")
@@ -73,6 +83,7 @@ _SHORTEST = 4  # shorter strings are found in any file
 _IDENTIFIED = 0.9
 _MOST_OF_CHANCE = 1.5
 _ABOVE_CHANCE, _RANKED_HIGHER, _SOLVED = 0.05, 0.1, 0.85
+_GUESSERS, _IMPROBABLE = 4, 1e-3  # of which the best counts
 _WORD = re.compile(r"[A-Za-z_][\w.\-/]{3,}")
 _STEPS = re.compile(rb"ProfilerStep#\d+")  # which stay, numbered anew
 _DIGITS = 16  # of a pseudonym
@@ -272,15 +283,10 @@ def _plain(suffix: str) -> list[bytes]:
 def check_attacks(checks: Checks, *, takes_all: bool) -> None:
     """Check that models are identified before, and hardly more often than by chance after."""
     models = nadi.sharing.ATTACKED_MODELS if takes_all else _FEW_MODELS
-    jobs = 16 if takes_all else 4
-    found = nadi.sharing.attack(models, levels=("shapes", "structure", "private"), jobs=jobs)
+    jobs = 10 if takes_all else 4
+    found = nadi.sharing.attack(models, levels=("shapes", "structure"), jobs=jobs)
     rows = {row["level"]: row for row in found.filter(attack="identification").to_dicts()}
-    private = rows["private"]
-    checks.add(
-        f"identification at private is at most {_ABOVE_CHANCE:.0%} above chance",
-        private["accuracy"] <= private["chance"] + _ABOVE_CHANCE,
-        f"{private['accuracy']:.0%} of {private['jobs']} jobs, chance {private['chance']:.0%}",
-    )
+    check_private(models, 100 if takes_all else 12, checks)
     solved = found.filter(pl.col("attack") == "hidden size by equations")
     ranks = dict(solved.select("level", "accuracy").iter_rows())
     checks.add("equations find hidden sizes of the original", ranks["original"] > _SOLVED)
@@ -296,6 +302,29 @@ def check_attacks(checks: Checks, *, takes_all: bool) -> None:
         after["accuracy"] <= _MOST_OF_CHANCE * after["chance"],
         f"{after['accuracy']:.0%} of {after['jobs']} jobs, chance {after['chance']:.0%}",
     )
+
+
+def check_private(models: Sequence[str], jobs: int, checks: Checks) -> None:
+    """Check that a job's model is not found at private; noise makes each run another."""
+    random = np.random.default_rng(0)
+    corpus = attacked_corpus(models, jobs, random)
+    known = [seen_of(made.recordings[0]) for made in corpus]
+    targets = released_targets(corpus, known, "private", random)
+    share = identify([target.model for target in targets], *vectors_of(targets))
+    most, size = 1 / len(models) + _ABOVE_CHANCE, len(targets)
+    by_chance = _GUESSERS * _at_least(round(share * size), size, most)
+    checks.add(
+        f"identification at private is not over {_ABOVE_CHANCE:.0%} above chance",
+        by_chance >= _IMPROBABLE, f"{share:.1%} of {size} jobs, chance {1 / len(models):.0%}; if "
+        f"{most:.0%} were found, so many have a probability of {min(by_chance, 1):.2g}",
+    )  # fmt: skip
+
+
+def _at_least(right: int, trials: int, share: float) -> float:
+    """Return how probable so many right guesses or more are, if a share of all is right."""
+    terms = (comb(trials, k) * share**k * (1 - share) ** (trials - k)
+             for k in range(right, trials + 1))  # fmt: skip
+    return sum(terms)
 
 
 def check_noise(checks: Checks) -> None:

@@ -4,10 +4,11 @@ Drawn are plans of dense models, models with experts and recommendation models; 
 and decode; without a tier, and with each kind of tensors in one of a drawn bandwidth. Of training
 without a tier, more are drawn that shard gradients or weights (ZeRO 2 and 3), share sequences
 (context parallelism), have stages of unequal layers, in chunks and not, count embedding and head
-as layers, or train adapters alone. Of each plan,
-on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
-(``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
-in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
+as layers, or train adapters alone. Of training with a tier that stages share, plans of several
+stages are drawn, in chunks and not, with each kind of recomputation and of placed tensors. Of each
+plan, on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the
+generated job (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and
+the placement in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
 first two. Of inference without a tier, the study and a step of a server (``nadi serve``) do, too. A
 plan that does not fit its device is asked of one with 1 TiB. What a command does not
 know of a plan has no answer, and counts as one that differs. Of each shipped
@@ -46,7 +47,7 @@ from nadi.serving import measures
 from nadi.systems import second_tier, shipped_systems
 
 NEAR, CHECKED = 0.03, 0.05
-DRAWN, DRAWN_OF_FORMS = 40, 36
+DRAWN, DRAWN_OF_FORMS, DRAWN_OF_SHARED = 40, 36, 12
 SEED = 20261124
 MODELS = {
     "dense": ("llama3-8b", "llama2-13b", "gpt3-6.7b", "qwen3-8b"),
@@ -63,6 +64,11 @@ FORMS = [
     ("dense", "sharded", ""), ("dense", "context", ""), ("dense", "uneven", ""),
     ("experts", "sharded", ""), ("dense", "ends", ""), ("dense", "adapters", ""),
 ]  # fmt: skip
+SHARED = [
+    ("dense", "shared", "activations"), ("dense", "shared", "weights"),
+    ("dense", "shared", "activations,weights"), ("dense", "shared", "optimizer"),
+    ("experts", "shared", "activations"), ("dense", "shared", "activations,optimizer"),
+]  # fmt: skip
 
 
 class Drawn(NamedTuple):
@@ -75,11 +81,12 @@ class Drawn(NamedTuple):
     system: str
     plan: dict[str, Any]
     gbps: float
+    sharing: int  # how many ranks share the tier
 
     @property
     def kind(self) -> str:
         """What it is called among the parts."""
-        return "-".join(filter(None, (self.family, self.phase, self.placed)))
+        return "-".join(filter(None, (self.family, self.phase, self.placed.replace(",", "-"))))
 
 
 def fits(system: str, ranks: int) -> bool:
@@ -93,7 +100,8 @@ def fits(system: str, ranks: int) -> bool:
 
 def draw() -> Iterator[Drawn]:
     """Draw plans that fit the node of their system."""
-    for kinds, count in ((KINDS, DRAWN), (FORMS, DRAWN_OF_FORMS)):
+    parts = (KINDS, DRAWN), (FORMS, DRAWN_OF_FORMS), (SHARED, DRAWN_OF_SHARED)
+    for kinds, count in parts:
         yield from _drawn(random.Random(SEED), kinds, count)
 
 
@@ -103,7 +111,7 @@ def _drawn(chance: random.Random, kinds: list[tuple[str, str, str]], count: int)
         family, phase, placed = kinds[number % len(kinds)]
         system = systems[number * 7 % len(systems)]
         sizes = [size for size in (1, 2, 4, 8) if fits(system, size)]
-        is_form = kinds is FORMS  # which few ranks do not have
+        is_form = kinds is not KINDS  # which few ranks do not have
         ranks = sizes[-1] if is_form else chance.choice(sizes)
         model = chance.choice(MODELS[family])
         if family == "dlrm":
@@ -125,7 +133,8 @@ def _drawn(chance: random.Random, kinds: list[tuple[str, str, str]], count: int)
                          "micro_batch": requests}  # fmt: skip
             plan |= _form(chance, phase, plan)
         gbps = float(chance.choice((32, 64, 128, 256)))
-        yield Drawn(family, phase, placed, model, system, plan, gbps)
+        sharing = chance.choice((1, 2, 4)) * ranks if phase == "shared" else 1
+        yield Drawn(family, phase, placed, model, system, plan, gbps, sharing)
 
 
 def _form(chance: random.Random, phase: str, plan: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +147,15 @@ def _form(chance: random.Random, phase: str, plan: dict[str, Any]) -> dict[str, 
         return {"cp": shared, "dp": replicas // shared, "zero": chance.choice((1, 3))}
     if phase == "adapters":
         return {"lora": chance.choice((8, 64)), "zero": chance.choice((1, 3))}
+    if phase == "shared":
+        stages = chance.choice([size for size in (2, 4, 8) if replicas % size == 0] or [1])
+        chunks = chance.choice((1, 1, 2)) if stages > 1 else 1
+        micro_batches = chance.choice((2, 5, 8)) if chunks == 1 else 2 * stages
+        dp = replicas // stages
+        return {"pp": stages, "dp": dp, "global_batch": dp * micro_batches, "sequence": 1024,
+                "schedule": "interleaved" if chunks > 1 else "1f1b", "chunks": chunks,
+                "ep": dp if plan.get("ep") else 1, "zero": chance.choice((0, 1)),
+                "recompute": chance.choice(("none", "full", "selective"))}  # fmt: skip
     if phase in ("uneven", "ends"):
         chunks = 3 if replicas > 1 and chance.random() < 0.5 else 1
         return {"pp": replicas, "dp": 1, "global_batch": replicas * chance.choice((2, 4)),
@@ -163,16 +181,20 @@ def answers(drawn: Drawn) -> dict[str, float | None]:
             found["memory plan"] = _with_tier(drawn, roomy, tier)["memory plan"]
             found["serve"] = _served(drawn)
         return found
-    tier = second_tier(drawn.gbps, 1 << 50)
+    tier = second_tier(drawn.gbps, 1 << 50, shared_by=drawn.sharing)
     plain = plain_step(job, system)
     there = msgspec.structs.replace(plain.system, tiers=(tier,))
     if not _fits(drawn, there):
         there = msgspec.structs.replace(there, memory_capacity=1 << 40)
     staging = plain.staging(there)
-    where = plain.chosen(ByRules(parse_rules(f"{drawn.placed}=cxl")), there, staging)
+    where = plain.chosen(ByRules(parse_rules(_rules(drawn))), there, staging)
     found["memory place"] = plain.placed(where, there, staging).ns / 1e9
     found |= _with_tier(drawn, there, tier)
     return found
+
+
+def _rules(drawn: Drawn) -> str:
+    return ",".join(f"{role}=cxl" for role in drawn.placed.split(","))
 
 
 def _estimated(drawn: Drawn, system: nadi.System) -> float | None:
@@ -205,7 +227,7 @@ def _offloaded(drawn: Drawn, system: Any) -> tuple[Any, Any, Any]:
     assert step.plan is not None
     how = execution_of_plan(
         step.plan, machine, has_experts=step.model.language_model.moe is not None,
-        offload=[drawn.placed] if drawn.placed else [],
+        offload=drawn.placed.split(",") if drawn.placed else [],
     )  # fmt: skip
     return step.model, machine, how
 

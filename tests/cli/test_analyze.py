@@ -10,6 +10,8 @@ import pytest
 
 from nadi.analyses import ANALYSES, analyze
 from nadi.cli import main
+from nadi.recordings import large
+from nadi.results.terminal import workers
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")
 
@@ -33,6 +35,23 @@ def test_a_table_is_printed_and_written(
     capsys.readouterr()
     assert main(["analyze", "flame", str(demo_folder), "-o", str(tmp_path / "flame.csv")]) == 2
     assert "exists" in capsys.readouterr().err
+
+
+def test_processes_say_the_same(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", "flame", str(demo_folder), "--json"]) == 0
+    here = capsys.readouterr().out
+    monkeypatch.setattr(large, "_SMALL", 0)
+    started: list[int] = []
+    begun = workers._ReplacedProcesses.submit
+    monkeypatch.setattr(
+        workers._ReplacedProcesses, "submit",
+        lambda *given, **named: started.append(1) or begun(*given, **named),
+    )  # fmt: skip
+    line = ["analyze", "flame", str(demo_folder), "--executor", "processes:1", "--json"]
+    assert main(line) == 0
+    assert (capsys.readouterr().out, len(started)) == (here, 4)
 
 
 def test_all_are_written_to_a_folder(

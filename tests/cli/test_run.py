@@ -6,6 +6,8 @@ import csv
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,17 @@ def test_demo_prints_an_answer_and_what_to_look_at_next(run: Any) -> None:
                  "exposed communication", "what if scale gloo:all_reduce 0.5",
                  "Next steps"):  # fmt: skip
         assert part in out
+
+
+def test_run_imports_the_simulator_only_to_price_communication(demo_folder: Path) -> None:
+    code = (
+        "import sys; from nadi.cli import main; main(['run', *sys.argv[1:]]); "
+        "sys.exit('nadi.simulation.engine_driver' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(demo_folder)]
+    for options, imports in (((), 0), (("--system", "dgx-h100"), 1)):
+        done = subprocess.run([*command, *options], capture_output=True, check=False)
+        assert done.returncode == imports, done.stderr.decode()
 
 
 def test_run_writes_three_files_that_agree(run: Any, demo_folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgspec
@@ -55,6 +56,21 @@ def placed(
     ("llama2-13b", "mi300x-node", {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8,
      "recompute": "selective", "zero": 0, "chunks": 2, "schedule": "interleaved"},
      ("activations",), (128.0, 8)),
+    # which layers' weights stay between two passes is a matter of one operation
+    ("gpt3-6.7b", "mi300x-node", {"pp": 8, "global_batch": 8, "recompute": "selective",
+     "chunks": 2, "schedule": "interleaved"}, ("weights",), (128.0, 16)),
+    ("llama3-8b", "mi300x-node", {"pp": 4, "dp": 2, "global_batch": 16, "recompute": "selective",
+     "zero": 1}, ("weights",), (32.0, 32)),
+    # a backward that computes its layers again stores and loads what it needs at its end
+    ("qwen3-8b", "dgx-h100", {"tp": 2, "pp": 2, "dp": 2, "global_batch": 4, "recompute": "full"},
+     ("activations",), (32.0, 32)),
+    ("qwen3-8b", "dgx-h100", {"tp": 2, "global_batch": 4, "recompute": "full"},
+     ("activations",), (4.0, 1)),
+    ("qwen3-30b-a3b", "dgx-h100", {"dp": 4, "ep": 4, "global_batch": 8, "recompute": "full"},
+     ("activations",), (4.0, 1)),
+    # weights of experts that one replica has are gathered from nobody
+    ("mixtral-8x7b", "dgx-h100", {"dp": 4, "ep": 4, "global_batch": 8, "zero": 1},
+     ("weights",), (4.0, 1)),
 ])  # fmt: skip
 def test_an_estimate_follows_what_stages_move(
     model: str, system: str, plan: dict[str, Any], roles: tuple[str, ...], tier: tuple[float, int]
@@ -69,13 +85,19 @@ def test_an_estimate_follows_what_stages_move(
     assert found == pytest.approx(step.ns / 1e9, rel=0.03)
 
 
-def test_the_best_of_a_search_is_that_of_all_plans_followed() -> None:
-    model, machine = read_model("gpt3-13b"), read_machine("dgx-h100", 8)
-    tier = columns_of_tier(machine, second_tier(1.0, shared_by=8), 400.0)
-    small = msgspec.structs.replace(machine.mem1, GiB=24.0)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_a_search_is_that_of_all_plans_followed(seed: int) -> None:
+    chance = random.Random(seed)
+    name, capacity = chance.choice([("gpt3-13b", 24.0), ("llama3-8b", 16.0)])
+    model, machine = read_model(name), read_machine("dgx-h100", 8)
+    pool = second_tier(chance.choice((1.0, 8.0, 32.0)), shared_by=chance.choice((4, 8)))
+    tier = columns_of_tier(machine, pool, 400.0)
+    small = msgspec.structs.replace(machine.mem1, GiB=capacity)
     machine = msgspec.structs.replace(machine, mem1=small, mem2=tier)
-    given = {"activations_offload": [True], "pipeline_par": [2, 4], "microbatch_size": [1, 2]}
-    space = search_space(model, machine, 8, 16, given)
+    moved = chance.choice(("activations_offload", "weight_offload"))
+    stages = chance.choice([(2, 4), (4, 8)])
+    given = {moved: (True,), "pipeline_par": stages, "microbatch_size": (1, 2)}
+    space = search_space(model, machine, 8, chance.choice((16, 64)), given)
     found, _ = search_part(SearchTask(space, DEFAULT, 5), 0, space.size)
     every, _ = search_part(SearchTask(space, DEFAULT, 5), 0, space.size, with_rows=True)
     assert [(one.number, one.seconds) for one in found.best] == [

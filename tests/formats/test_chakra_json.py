@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import gzip
 import json
 from pathlib import Path
@@ -134,6 +135,14 @@ def test_unknown_keys_are_kept_counted_and_written_again() -> None:
     log = IssueLog()
     list(chakra_encode.encode(trace, log))
     assert log.table().filter(code="chakra.unknown-key")["count"].to_list() == [5]
+
+
+def test_a_small_file_does_not_look_at_what_the_program_has_frozen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("it counts one by one"))
+    assert read_json('{"workload_graph": [{"Id": 1, "Name": "a"}]}').nodes.height == 1
+    assert gc.isenabled()
 
 
 def test_the_feeders_json_is_read() -> None:

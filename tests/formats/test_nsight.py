@@ -47,6 +47,21 @@ def test_all_kinds_of_work_are_read(tmp_path: Path) -> None:
     assert trace.attributes.of(row)["args"]["Input Dims"] == [[2, 3], [3, 4]]
 
 
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [("ncclGroupEnd", "operator"), ("ncclAllReduce", "operator"), ("nccl tests", "annotation"),
+     ("ncclx: step", "annotation"), ("my ncclSend", "annotation")],
+)  # fmt: skip
+def test_ranges_of_nccl_itself_are_calls_and_no_ranges_of_the_program(
+    tmp_path: Path, name: str, category: str
+) -> None:
+    tables = nsight_tables()
+    tables["NVTX_EVENTS"][0]["text"] = name
+    (tmp_path / "a.sqlite").write_bytes(nsight_export(tables))
+    nodes = nadi.read(tmp_path / "a.sqlite").nodes
+    assert nodes.filter(nodes["name"] == name)["category"].cast(str).to_list() == [category]
+
+
 def test_processes_are_ranks_whose_equal_correlation_ids_do_not_mix(tmp_path: Path) -> None:
     first, second = nsight_tables(), nsight_tables((1 << 48) | (300 << 24) | 300, device=1)
     merged = {name: rows + (second[name] if name.startswith(("NVTX", _DEVICE)) else [])

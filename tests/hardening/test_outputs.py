@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import stat
@@ -26,8 +27,11 @@ from nadi.files import files
 from nadi.files.csv_tables import as_written, csv_bytes
 from nadi.files.files import TEMPORARY, remove_unfinished, write_pieces
 from nadi.files.whole_folders import FILE_LIST, missing_files, whole_folder
+from nadi.pytorch.collecting.collected_runs import Collected
+from nadi.pytorch.collecting.command import _say
 from nadi.results.terminal.options import output_console
 from nadi.results.text import to_json
+from tests.conftest import DEMO
 from tests.fuzz.commands import COMMANDS, run_line
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX has these")
@@ -268,6 +272,23 @@ def test_names_are_no_commands_of_a_terminal(line: str, option: str, tmp_path: P
     assert run_line([word.replace("@", job) for word in words]) in (0, 1)
 
 
+@posix_only
+def test_names_of_files_are_no_commands_of_a_terminal(tmp_path: Path) -> None:
+    """``nadi info --check`` printed them as they were."""
+    job = tmp_path / f"job{COMMANDS_OF_TERMINALS.replace('/', '')}"
+    shutil.copytree(DEMO, job)
+    for line in (
+        "validate @",
+        "info @",
+        "run @",
+        "waits @",
+        "link @ -o @/linked",
+        "fold @ -o @.nadi",
+    ):
+        assert run_line([word.replace("@", str(job)) for word in line.split()]) in (0, 1), line
+    assert run_line(["info", "--check", str(job / "nothing")]) == 2
+
+
 def test_what_is_printed_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     text = COMMANDS_OF_TERMINALS
     output_console().print(f"wrote {text}", markup=False)
@@ -277,3 +298,10 @@ def test_what_is_printed_is_no_command(capsys: pytest.CaptureFixture[str]) -> No
     written = to_json({text: "\u00e9\u00a0"})
     assert all(line.isprintable() for line in written.decode().replace("\u00a0", "").split("\n"))
     assert json.loads(written) == {text: "\u00e9\u00a0"}
+
+
+def test_a_printed_command_runs_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder of a recording stood unquoted in a line to copy."""
+    _say(Collected(Path("a b; $(touch x)"), 0, ("rank0.json",), (0,), steps_by="the optimizer"))
+    line = capsys.readouterr().err.split("analyse it: ")[1].splitlines()[0]
+    assert shlex.split(line) == ["nadi", "run", "a b; $(touch x)"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import nadi
+from nadi.models import row_traces
 from nadi.systems import Compute, Dimension, Network, System, astra_sim_system
 from nadi.units import parse_bytes, parse_ns, parse_operations, parse_rate
 from tests.conftest import PairWriter
@@ -179,3 +180,15 @@ def test_the_time_of_many_layers_is_proportional_to_their_number() -> None:
     seconds(8)
     # ten times as many take ten times as long now, and took 53 times as long
     assert seconds(3000) < 35 * min(seconds(300) for _ in range(3))
+
+
+@pytest.mark.parametrize("plan", [{"global_batch": 50}, {"global_batch": 50, "pp": 2}])
+def test_operations_are_counted_before_they_are_generated(
+    plan: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan of a million micro-batches took all memory there is."""
+    made = nadi.llm_job("gpt3-1.3b", **plan)
+    monkeypatch.setattr(row_traces, "available_memory", lambda: 10 << 20)
+    assert made.num_nodes * row_traces._BYTES_OF_NODE > 10 << 20
+    with pytest.raises(nadi.errors.UsageError, match=r"operations or more, which need .* are free"):
+        nadi.llm_job("gpt3-1.3b", **plan)

@@ -12,6 +12,7 @@ import pytest
 
 import nadi
 from nadi.errors import FormatError, InputError, PairError
+from nadi.recordings import rank_map
 from nadi.recordings.rank_map import RANK_MAP
 from nadi.trace.schema import NODES
 
@@ -95,11 +96,13 @@ def test_all_ranks_are_simulated(folder: Path) -> None:
         (lambda map_: map_["shared"].pop(), PairError, "rank 6 and 1 others of 8 are not recorded"),
         (lambda map_: map_.update(world_size=0), FormatError, "world_size"),
         (lambda map_: map_.update(more=1), FormatError, "more"),
+        (lambda map_: map_["shared"][1]["ranks"].append([0, 2]), FormatError, "told twice"),
+        (lambda map_: map_["shared"][2]["ranks"].append([7, 9]), FormatError, "are none"),
         (lambda map_: map_["shared"][0].update(trace="../x.nadi"), FormatError, "no name of a"),
         (lambda map_: map_["families"].pop("model"), InputError, "rank 0 is in no group 'model'"),
         (lambda map_: map_["shared"][2].update(trace="rank.2.nadi"), InputError, "not exist"),
     ],
-    ids=["missing", "size", "unknown", "outside", "family", "peer"],
+    ids=["missing", "size", "unknown", "twice", "beyond", "outside", "family", "peer"],
 )  # fmt: skip
 def test_a_map_that_is_wrong_is_refused(
     folder: Path, change: Callable[[Any], Any], error: type[Exception], told: str
@@ -108,4 +111,40 @@ def test_a_map_that_is_wrong_is_refused(
     change(content)
     (folder / RANK_MAP).write_text(json.dumps(content))
     with pytest.raises(error, match=told.replace("(", r"\(")):
+        nadi.recordings.read_job(folder)
+
+
+def test_each_trace_is_read_once(tmp_path: Path) -> None:
+    """A map of a few kilobytes may name one file for each of a million ranks."""
+    with nadi.JobBuilder(1) as job:
+        job.all_ranks.stream(1).compute("x", duration="1 us")
+    nadi.write(job.job.traces[0], tmp_path / "rank.0.nadi")
+    shared = [{"trace": "rank.0.nadi", "ranks": [[k, k + 1]]} for k in range(2000)]
+    (tmp_path / RANK_MAP).write_text(json.dumps({"world_size": 2000, "shared": shared}))
+    told: list[str] = []
+    found = nadi.recordings.read_job(tmp_path, told.append)
+    assert isinstance(found, nadi.Job)
+    assert len(found.traces) == 2000
+    assert told == ["reading rank.0.nadi"]
+
+
+@pytest.mark.parametrize("is_regular", [True, False])
+def test_ranks_of_which_each_needs_a_trace_are_counted_first(
+    is_regular: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_regular:
+        content = json.loads((folder / RANK_MAP).read_text())
+        content["families"]["model"].append([*range(RANKS)])
+        (folder / RANK_MAP).write_text(json.dumps(content))
+    monkeypatch.setattr(rank_map, "available_memory", lambda: 10_000)
+    with pytest.raises(InputError, match=r"of their own, which need .* are free"):
+        nadi.recordings.read_job(folder)
+
+
+def test_a_trace_of_another_job_is_refused(folder: Path) -> None:
+    content = json.loads((folder / RANK_MAP).read_text())
+    content.update(world_size=6, families={})
+    content["shared"] = [{"trace": "rank.6.nadi", "ranks": [[0, 6]]}]
+    (folder / RANK_MAP).write_text(json.dumps(content))
+    with pytest.raises(PairError, match="it is rank 6 of a job of 6"):
         nadi.recordings.read_job(folder)

@@ -151,11 +151,11 @@ def test_volume_and_time_stay() -> None:
 
 
 @given(st.integers(1, 1 << 45), st.integers(0, 1 << 30))
-def test_volumes_are_powers_of_4_near_the_noisy_one(sent: int, seed: int) -> None:
+def test_volumes_are_powers_of_64_near_the_noisy_one(sent: int, seed: int) -> None:
     coarse = private_job._coarse(sent, Random(seed))
     assert coarse.bit_count() == 1
-    assert coarse.bit_length() % 2
-    assert sent / 4.001 < coarse < sent * 4.001
+    assert coarse.bit_length() % 6 == 1
+    assert sent / 64.001 < coarse < sent * 64.001
 
 
 def test_messages_and_groups_within_a_pipeline_are_one_axis() -> None:

@@ -124,6 +124,10 @@ class Instance:
         self.only_reads = number < server.rules.prefills
         self.kind = server.rules.kinds[0 if self.only_reads else 1]
         self.times = server.times[0 if self.only_reads else 1]
+        # how long each number of tokens and of rows takes, looked up by every step
+        self.by_tokens = self.times.by_tokens(self.rules.budget)
+        self.by_rows = self.times.by_rows(max(self.rules.sequences, self.rules.budget) + 1)
+        self.wires = self.times.by_links(self.rules.budget, server.num_links)
         self.groups = [Group(first + k, self) for k in range(self.kind.groups)]
         self.flights: list[Flight] = []
         self.wake, self.sleeps, self.free_at = FAR, True, 0
@@ -183,15 +187,13 @@ class Instance:
     def launch(self, now: int) -> None:
         alone = [group.alone() for group in self.groups]
         tokens = [self.rules.budget - group.left for group in self.groups]
-        table = self.times.by_tokens(self.rules.budget)
-        took = max(alone) + table[-(-sum(tokens) // len(tokens)), 3]
+        took = max(alone) + self.by_tokens[-(-sum(tokens) // len(tokens)), 3]
         has_chunks = any(group.chunks for group in self.groups)
         host = self.rules.host + (self.rules.launch if has_chunks else 0)
         took = max(took, host) if self.rules.overlaps else took + host
         took = max(1, round(took))
         start = max(now, self.free_at)
-        wires = self.times.by_links(self.rules.budget, self.server.num_links)
-        shares = [min(1.0, row[max(tokens)] / took) for row in wires]
+        shares = [min(1.0, row[max(tokens)] / took) for row in self.wires]
         longer = self.slowed_by_blocks(shares, start, took)
         self.beside += longer
         took += longer
@@ -393,8 +395,8 @@ class Group:
     def alone(self) -> float:
         """Return how long a group's part of the step takes without experts."""
         times, tokens = self.times, self.rules.budget - self.left
-        dense = times.by_tokens(self.rules.budget)[tokens]
-        took = dense[0] - dense[3] + times.by_rows(self.rows + 1)[self.rows]
+        dense = self.instance.by_tokens[tokens]
+        took = dense[0] - dense[3] + self.instance.by_rows[self.rows]
         mean = self.contexts / self.decodes if self.decodes else 0.0
         longest = max((attention(times, *chunk, 0, 0) for chunk in self.chunks), default=0.0)
         took += max(longest, sum(crowded(times, *chunk) for chunk in self.chunks))

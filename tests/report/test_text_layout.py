@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from nadi.results.text import make_table, print_table
+from nadi.results.text import make_table, name_cell, print_table
 from nadi.units import format_change
 
 
@@ -41,3 +41,29 @@ def test_no_text_is_cut_in_a_narrow_terminal() -> None:
 )
 def test_changes_have_a_sign(after: float, before: float, decimals: int, text: str) -> None:
     assert format_change(after, before, decimals) == text
+
+
+def test_different_names_that_look_alike_show_where_they_differ() -> None:
+    head, tail = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_", "_WSGRA0_WSGRB0_WS64_WG64_4_1" * 2
+    tiles = ["MT256x256x64", "MT256x48x64", "MT32x32x256"]
+    table = make_table("", name="left")
+    for tile in [*tiles, tiles[0]]:
+        table.add_row(name_cell(head + tile + tail))
+    table.add_row(name_cell("aten::mm"))
+    print_table(table, Console(file=io.StringIO(), width=200))
+    cells = [cell.plain for cell in table.columns[0].cells]  # type: ignore[union-attr]
+    assert len(set(cells[:3])) == 3
+    assert cells[3] == cells[0]
+    assert all(cell[:16] == head[:16] and cell.endswith(tail[-11:]) for cell in cells[:4])
+    assert all(tile[-5:] in cell for tile, cell in zip(tiles, cells, strict=False))
+    assert all(len(cell) <= 59 for cell in cells)
+    assert cells[4] == "aten::mm"
+
+
+def test_a_long_name_alone_is_cut_in_the_middle() -> None:
+    table = make_table("", name="left")
+    for _ in range(2):
+        table.add_row(name_cell("a" * 40 + "b" * 40))
+    print_table(table, Console(file=io.StringIO(), width=200))
+    cells = [cell.plain for cell in table.columns[0].cells]  # type: ignore[union-attr]
+    assert cells == [f"{'a' * 27} ... {'b' * 27}"] * 2

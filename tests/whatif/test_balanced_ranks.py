@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nadi
+from nadi.bottlenecks.steps.result import verdict_in_words
 from nadi.graph import EdgeKind
 from nadi.graph.windows import choose_window, find_steps
 from tests.conftest import PairWriter
@@ -73,6 +75,25 @@ def test_a_receive_still_waits_for_what_its_sender_does_first(tmp_path: Path) ->
     ])  # fmt: skip
     assert (graph.edge_kind == EdgeKind.ARRIVAL).sum() == 2
     assert abs(balanced(graph).gain_ns) <= 2_000
+
+
+@pytest.mark.parametrize(("lengths", "heaviest"), [([100, 100, 100], 1), ([100], -1)])
+def test_the_heavier_of_ranks_that_work_in_turn_is_named(
+    tmp_path: Path, lengths: list[int], heaviest: int
+) -> None:
+    ends = np.cumsum([110, *lengths]).tolist()
+    gloo_ranks(tmp_path, [
+        [("forward", 0, 100), ("send", 100, 110), ("recv", 110, ends[-1] + 10)],
+        [("recv", 0, 110), *(("forward", *two) for two in itertools.pairwise(ends)),
+         ("send", ends[-1], ends[-1] + 10)],
+    ])  # fmt: skip
+    run = nadi.run(tmp_path)
+    first, *others = verdict_in_words(run)
+    assert run.verdict.bound_by == "host"
+    assert run.verdict.heaviest == heaviest
+    assert ("The host bounds the whole trace, mostly on rank 1:" in first) is (heaviest == 1)
+    more = "Rank 1 has more work than the others: it runs 3.0 times as many operators (3 against 1)"
+    assert any(one.startswith(more) for one in others) is (heaviest == 1)
 
 
 def test_a_rank_that_begins_late_has_no_work_to_give_away(tmp_path: Path) -> None:

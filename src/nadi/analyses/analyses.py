@@ -27,7 +27,7 @@ from nadi.recordings.discover import (
 )
 from nadi.recordings.graph_replays.joining import join_traces
 from nadi.recordings.job_of_files import load_devices, load_job
-from nadi.recordings.large import are_large, check_room, read_what_is_needed
+from nadi.recordings.large import are_large, are_small, check_room, read_what_is_needed
 from nadi.recordings.rank_tasks import run_tasks
 from nadi.trace.trace import Trace
 from nadi.whatif.parts import PartOf
@@ -226,7 +226,8 @@ def _of_files(
     Where the beginning of a file does not state its rank, the rank is known when it was read.
     """
     count = len(files.devices)
-    used = None if count < _FEW else executor
+    is_little = count < _FEW or are_small(files.devices)
+    used = None if is_little else executor
     at_once = 1 if used is None else min(count, os.cpu_count() or 1)
     work = partial(_of_file, files=files, names=names, options=options, at_once=at_once)
     done = {}

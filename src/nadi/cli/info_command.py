@@ -104,6 +104,7 @@ def _check(paths: list[str]) -> None:
     from nadi.recordings.discover import list_files
     from nadi.recordings.job_of_files import load_job, why_empty
     from nadi.trace.validate import validate_job, validate_trace
+    from nadi.units import printable
 
     files = list_files(paths)
     traces = [read(file) for file in files.traces]
@@ -118,10 +119,10 @@ def _check(paths: list[str]) -> None:
         found.append(("job", validate_job(job)))
     for what, broken in found:
         if what in empty:
-            typer.echo(f"{what}: {empty[what]}")
+            typer.echo(printable(f"{what}: {empty[what]}"))
         elif broken.is_empty():
-            typer.echo(f"{what}: valid")
+            typer.echo(printable(f"{what}: valid"))
         for code, _, count, detail, _ in broken.iter_rows():
-            typer.echo(f"{what}: {code}: {count} {detail}")
+            typer.echo(printable(f"{what}: {code}: {count} {detail}"))
     if empty or any(broken.height for _, broken in found):
         raise typer.Exit(1)

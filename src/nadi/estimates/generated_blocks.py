@@ -24,11 +24,12 @@ from nadi.estimates.layer_programs import (
     Variant,
     kept_of,
     layer_shares,
+    moved_again,
     sizes_of,
     structures_of,
     variants_of,
 )
-from nadi.estimates.part_structures import Amounts, PartProgram
+from nadi.estimates.part_structures import Amounts, PartProgram, weight_uses
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.models.job_rows import COMPUTE, Row
@@ -139,6 +140,11 @@ class OperationCounts(NamedTuple):
     backward_work: Floats
     end_work: Floats
     late_weights: Floats  # share of a layer's weights that the second half of its forward uses
+    # operations of a layer before the first that uses its weights, and from the last on
+    before_forward: Floats
+    after_forward: Floats
+    before_backward: Floats
+    after_backward: Floats
 
 
 class GeneratedCosts(NamedTuple):
@@ -151,6 +157,10 @@ class GeneratedCosts(NamedTuple):
     last: EndCosts  # the last norm, the head and the loss
     cache: Floats  # bytes of keys and values of a sequence in a block, of inference
     counts: OperationCounts
+    # bytes of a layer that are stored in a backward that computes it again, and loaded there: of
+    # what is made then, or is there before, and needed once more when many operations have passed
+    stored_again: Floats
+    loaded_again: Floats
 
 
 class _Sums(NamedTuple):
@@ -168,7 +178,8 @@ class _Ways(NamedTuple):
     columns: Executions  # fields of executions, shape (ways,) or (1,)
     sizes: Sequence[Sizes]  # those that differ
     entry: Ints  # of each way, which of them are its own: int64, shape (ways,)
-    # bytes that each part keeps while it works, and until its backward: shape (ways, parts, 2)
+    # bytes that each part keeps while it works, until its backward, and stores and loads in that:
+    # shape (ways, parts, 4)
     kept: Floats
     # of each part, forward and then backward: those that differ, and which each way has
     programs: Sequence[tuple[Sequence[PartProgram], Ints]]
@@ -200,11 +211,14 @@ def _ways(model: LanguageModel, columns: Executions) -> _Ways:
     variants = variants_of(distinct_columns)
     of_variants = [sizes_of(model, variant) for variant in variants]
     sizes, entry = _numbered(of_variants)
-    kept = [
-        [kept_of(part.pieces, variant) for part in found.parts]
-        for found, variant in zip(of_variants, variants, strict=True)
-    ]
     structures = [structures_of(model, variant) for variant in variants]
+    kept = [
+        [
+            (*kept_of(part.pieces, variant), *moved_again(part.pieces, backward))
+            for part, (_, backward) in zip(found.parts, programs, strict=True)
+        ]
+        for found, variant, programs in zip(of_variants, variants, structures, strict=True)
+    ]
     programs = []
     for part in range(len(sizes[0].parts)):
         for direction in range(2):
@@ -332,7 +346,7 @@ def _costs(
         of_sizes(getattr(one, name) for one in ways.sizes)
         for name in ("element", "boundary", "cache")
     )
-    kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
+    kept, stored, *again = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
     whole = weights("weight") + weights("expert_weight")
     gradient = weights("trained") + weights("trained_experts")
@@ -346,7 +360,7 @@ def _costs(
     )  # fmt: skip
     there, back = _part_seconds(shares, forwards), _part_seconds(shares, backwards)
     counts = _counts(ways, shares)
-    return GeneratedCosts(block, there, back, *_ends(ways, sums), cache, counts)
+    return GeneratedCosts(block, there, back, *_ends(ways, sums), cache, counts, *again)
 
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
@@ -354,6 +368,10 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         programs, which = ways.programs[part]
         rows = [[row.stream == COMPUTE or not works for row in one.rows] for one in programs]
         return np.array([float(sum(one)) for one in rows])[which]
+
+    def around(part: int) -> Floats:
+        programs, which = ways.programs[part]
+        return np.array([weight_uses(one) for one in programs], dtype=np.float64)[which].T
 
     found: list[Floats] = []
     for works in (False, True):
@@ -368,8 +386,11 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         np.dot([_late_weights(part.pieces) for part in one.parts[: shares.size]], shares)
         for one in ways.sizes
     ])  # fmt: skip
-    forward, backward, end, *work = found
-    return OperationCounts(forward, backward, end, work[0], work[1], work[2], late[ways.entry])
+    for direction in range(2):
+        found += list(
+            sum(share * around(2 * kind + direction) for kind, share in enumerate(shares.tolist()))
+        )
+    return OperationCounts._make([*found[:6], late[ways.entry], *found[6:]])
 
 
 def _late_weights(pieces: Sequence[Piece]) -> float:

@@ -26,7 +26,7 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
-from nadi.estimates.shared_tiers import Followed, SharedMoves, followed, least_seconds
+from nadi.estimates.shared_tiers import Followed, SharedMoves, followed
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.uneven_pipelines import ChunkSeconds, followed_seconds, is_followed
@@ -77,23 +77,23 @@ def generated_step(
     )
     passes, own, late = _slowest_passes(shape, costs, moved, turning, first)
     together = _moving_together(machine, executions, shape, costs, ends)
-    whole = shape.microbatches * slowest + transfers + bubble
-    on_all = least_seconds(machine.mem2, executions, shape, whole, moved.busy, together)
-    if follows:
-        shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
-        on_all = followed(machine, executions, shape, costs, shared)
+    shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
+    on_all = followed(machine, executions, shape, costs, shared, follows=follows)
     late = on_all.into(late, on_all.backward - on_all.of(moved.plain[1]))
     reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
+    if not follows:  # all gradients can be reduced beside the first states that are loaded
+        reduced = on_all.into(reduced, np.full(on_all.rows.size, np.inf))
     extra, bubble = _shared(executions, shape, on_all, (slowest, transfers, bubble), together)
     passes, slowest = passes._replace(forward=passes.forward + extra), slowest + extra
     update, exposed, rate = _streamed(
         machine, executions, moves, gathered, ends, on_all, reduced + _before_update(shape, ends)
     )
     offload = moved.times(layers, own, passes, rate)
-    work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
     exposed = exposed - _gathered_beside_stores(
-        machine, executions, moves, update, exposed, moved.before_update + reduced, gathered
+        machine, executions, moves, update, exposed,
+        moved.before_update + reduced + _drained(machine, executions, shape, moved, on_all),
+        gathered,
     )  # fmt: skip
     times = StepSeconds(
         forward=every * block.forward.time,
@@ -109,7 +109,7 @@ def generated_step(
         * (block.forward_exchange[0].exposed + block.backward_exchange[0].exposed),
         pipeline_parallel=transfers,
         data_parallel=reduction.exposed + shape.microbatches * gathering,
-        ends=shape.microbatches * (slowest - gathering - layers * work),
+        ends=shape.microbatches * (slowest - gathering - layers * _layer_seconds(block, offload)),
     )
     link = [every * one[0].time for one in (
         block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
@@ -144,7 +144,7 @@ def _stages(
     Each has a tier that stages share for itself; what they move at once is followed apart.
     """
     block, alone = costs.block, shape.stages == 1
-    moved = StagedMoves(machine, executions, block, costs.counts, executions.procs_of_stage)
+    moved = StagedMoves(machine, executions, costs, executions.procs_of_stage)
     turning = moved.turning(shape.last, costs.last.seconds, ends.head * _element(block, ends))
     first = moved.passing(shape.first, is_first=True)
     middle = moved.passing(shape.blocks, is_first=False)
@@ -179,7 +179,7 @@ def _moving_together(
     It is the mean of the stages, as others take what one leaves. While the pipeline fills and
     drains, half of them move.
     """
-    moves = StagedMoves(machine, executions, costs.block, costs.counts, executions.num_procs)
+    moves = StagedMoves(machine, executions, costs, executions.num_procs)
     last = moves.moving(shape.last, ends.head * _element(costs.block, ends))
     first = moves.moving(shape.first, np.zeros(1))
     others = moves.moving(shape.blocks, np.zeros(1))
@@ -194,7 +194,8 @@ def _moves_of_stages(
     states = _STATE * executions.optimizer_offload
     head = ends.head * _element(costs.block, ends) * executions.weight_offload
     return SharedMoves(
-        moved.forward, moved.backward, hop, moved.weights, moved.activations, head,
+        moved.forward, moved.backward, hop, moved.weights, moved.activations, moved.stored_again,
+        moved.loaded_again, head,
         *(states * one.share for one in (ends.layer, ends.first, ends.last)),
     )  # fmt: skip
 
@@ -423,7 +424,9 @@ class _UpdateMoves(NamedTuple):
 
     states: Floats
     own: Floats  # of weights that a rank updates itself
-    whole: Floats  # of all of its weights, where they are gathered
+    # of those that are gathered after it, that rank's own, and all
+    own_gathered: Floats
+    gathered: Floats
     mean: Floats  # of the stage that has most, what the mean of all stages has
 
     def seconds(
@@ -444,13 +447,18 @@ def _moves_of_update(
 ) -> _UpdateMoves:  # fmt: skip
     share = _most("share", shape, ends)
     away = _element(block, ends) * executions.weight_offload
-    whole = _most("trained", shape, ends) * away
+    gathered = _most("gathered", shape, ends)
+    own_gathered = share - (_most("trained", shape, ends) - gathered)  # others have no shares
     sharing = machine.mem2.stages_together(executions).astype(np.float64)
     mean = _most_of_groups(
         shape, sharing, ends.layer.share, ends.first.share, ends.last.share
     )  # fmt: skip
     return _UpdateMoves(
-        _STATE * share, share * away, whole, np.where(share > 0, mean / np.maximum(share, 1.0), 1.0)
+        _STATE * share,
+        share * away,
+        own_gathered * away,
+        gathered * away,
+        np.where(share > 0, mean / np.maximum(share, 1.0), 1.0),
     )
 
 
@@ -464,7 +472,7 @@ def _streamed(
     are stored with the states, part by part. Where they are gathered then, a layer is loaded and
     another one is stored meanwhile.
     """
-    states, own, whole, _ = moves
+    states, own, own_gathered, all_gathered, _ = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
     none, tier = np.zeros(1), machine.mem2
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
@@ -477,11 +485,24 @@ def _streamed(
         left = np.maximum(on_all.loaded - on_all.of(before), 0.0)
         load = on_all.into(load, on_all.of(load) + np.minimum(left - on_all.of(held), 0.0))
     store = moves.seconds(machine, executions, none, states + own)
-    around = moves.seconds(machine, executions, own, whole)
+    around = moves.seconds(machine, executions, own_gathered, all_gathered)
     all_of_it = streamed_seconds(states + own, load, update, store, duplex=tier.duplex)
     exposed = all_of_it - update
     exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
     return update, np.where(executions.training == 1, exposed, 0.0), rate
+
+
+def _drained(
+    machine: MachineDescription, executions: Executions, shape: StepShape, moved: StagedMoves,
+    on_all: Followed,
+) -> Floats:  # fmt: skip
+    """Give the seconds in which stages that share a tier with the first one are done before it.
+
+    They load states meanwhile, with its part of the tier. Those that are followed move others.
+    """
+    others = machine.mem2.stages_together(executions) - 1
+    found: Floats = others * shape.chunk_blocks * moved.backward
+    return on_all.into(found, np.zeros(on_all.rows.size))
 
 
 def _gathered_beside_stores(

@@ -21,7 +21,13 @@ from nadi.estimates.execution import (
     Executions,
     columns_of,
 )
-from nadi.estimates.part_structures import Amounts, PartProgram, amounts_of, structure_of
+from nadi.estimates.part_structures import (
+    Amounts,
+    PartProgram,
+    amounts_of,
+    structure_of,
+    visited_again,
+)
 from nadi.models.llm.chunk_tensors import cache_width
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import (
@@ -219,3 +225,11 @@ def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, int]:
         again = piece.made_again if recompute == "attn_only" else 0
         stored += 0 if recompute == "full" else of_piece - again
     return kept, stored
+
+
+def moved_again(pieces: Sequence[Piece], backward: PartProgram) -> tuple[int, int]:
+    """Give the bytes that a part stores, and loads, between uses in one backward."""
+    loaded, stored = visited_again(backward)
+    sizes = {piece.name: piece.kept for piece in pieces}
+    of_stored = sum(sizes[name] for name in stored)
+    return of_stored, of_stored + sum(sizes[name] for name in loaded - stored)

@@ -23,6 +23,7 @@ from nadi.models.llm.stage_traces import (
     forward_rows,
     residual_bytes,
 )
+from nadi.systems.memory_tiers import DISTANCE
 from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.operations import Operations, dtype_code, op_class_code
 from nadi.trace.work import Work
@@ -94,6 +95,36 @@ def structure_of(
         for rows in (forward, backward)
     )
     return there, back
+
+
+def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]:
+    """Name the pieces whose tensors leave and come back within one direction of a part.
+
+    Their uses are too far apart for them to stay meanwhile. The first ones only come back: they
+    were there before.
+    """
+    uses: dict[str, tuple[int, bool]] = {}
+    found: tuple[set[str], set[str]] = set(), set()
+    for turn, row in enumerate(program.rows):
+        for is_made, operands in enumerate(row.operands):
+            for one in operands:
+                if one.lasts:
+                    continue
+                last, made = uses.get(one.storage, (turn, bool(is_made)))
+                if turn - last > DISTANCE:
+                    found[made].add(_slot_of(row)[0])
+                uses[one.storage] = turn, made
+    return frozenset(found[0]), frozenset(found[1])
+
+
+def weight_uses(program: PartProgram) -> tuple[int, int]:
+    """Count the operations before the first one that uses weights, and from the last one on."""
+    rows = program.rows
+    uses = [
+        turn for turn, row in enumerate(rows)
+        if any(one.role == "weights" for operands in row.operands for one in operands)
+    ]  # fmt: skip
+    return (uses[0], len(rows) - uses[-1]) if uses else (0, len(rows))
 
 
 def _slots(

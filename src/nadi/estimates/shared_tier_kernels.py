@@ -18,8 +18,6 @@ from nadi.kernels.jit import inner, kernel
 PARTS = 4
 _DISTANCE = 32.0  # operations before a use that its load may begin, or that a tensor stays for it
 _AHEAD = _DISTANCE - 1.0  # of these, those that are left when the load begins
-# operations of a layer's forward, and of its backward, after the last that uses its weights
-_FORWARD_TAIL, _BACKWARD_TAIL = 3.0, 1.5
 _EXCHANGE = 2.0  # operations with other stages between two passes
 _NEAR = 1.0  # byte: a transfer that lacks less is done, as clocks are no exact numbers
 _TICK = 1e-13  # of the time so far
@@ -38,11 +36,17 @@ class PIPELINE(Columns, of="rows"):
     hop = column("of a message to another stage", "s")
     weights = column("of a layer that move", "bytes")
     kept = column("by a layer's forward, and move", "bytes")
+    stored_again = column("by a layer's backward, and move", "bytes")
+    loaded_again = column("by a layer's backward at its end, what it stored among them", "bytes")
     head = column("of the head's weights that move", "bytes")
     buffers = column("of the first tier, for what moves", "bytes")
     forward_count = column("operations of a layer")
     backward_count = column("operations of a layer")
     end_count = column("operations of the head, forward and backward")
+    before_forward = column("operations of a layer before the first that uses its weights")
+    after_forward = column("operations of a layer from the last on that uses its weights")
+    before_backward = column("operations of a layer before the first that uses its weights")
+    after_backward = column("operations of a layer from the last on that uses its weights")
     forward_work = column("computations of a layer")
     backward_work = column("computations of a layer")
     end_work = column("computations of the head, forward and backward")
@@ -153,19 +157,21 @@ def _used_until_of_forward(row: np.ndarray, done: float) -> float:
 @inner
 def _put_layer(
     work: Work, unit: int, row: np.ndarray, one: tuple[int, int, int], layer: int,
-    done: tuple[float, float],
+    done: tuple[float, float, bool],
 ) -> int:  # fmt: skip
     """Add a layer of a pass; return the number of the next unit.
 
     - ``one``: The pass.
-    - ``done``: Operations and computations of the stage before it.
+    - ``done``: Operations and computations of the stage before it, and whether one of these
+      operations is a message that arrives before the uses of the layer in the pass before.
     """
     way, position, micro_batch = one
-    turn, before = done
+    turn, worked, is_there = done
     count = row[PIPELINE.forward_count + way]
-    stays = turn - work.used[position, layer] <= _DISTANCE
-    tail = _FORWARD_TAIL if way == 0 else _BACKWARD_TAIL
-    work.used[position, layer] = turn + count - tail
+    before, after = PIPELINE.before_forward + 2 * way, PIPELINE.after_forward + 2 * way
+    first = turn + row[before] - (1.0 if is_there else 0.0)
+    stays = first - work.used[position, layer] <= _DISTANCE
+    work.used[position, layer] = turn + count - row[after]
     weights = 0.0 if stays else row[PIPELINE.weights]
     is_whole = row[PIPELINE.is_whole] > 0
     share = 1.0 if is_whole else 1.0 / PARTS
@@ -177,8 +183,13 @@ def _put_layer(
         seconds = row[PIPELINE.forward + way] / PARTS
         unit = _put(
             work, unit, seconds, weights * share_of_part,
-            before + row[PIPELINE.forward_work + way] * part / PARTS,
+            worked + row[PIPELINE.forward_work + way] * part / PARTS,
         )  # fmt: skip
+        if way == 1 and part == 0:
+            work.units[here, UNIT.store] = row[PIPELINE.stored_again]
+        if way == 1 and part == PARTS - 1 and row[PIPELINE.loaded_again] > 0:
+            work.units[here, UNIT.load] += row[PIPELINE.loaded_again]
+            work.links[here, LINK.stored] = here - part
         if row[PIPELINE.kept] <= 0 or (is_whole and part > 0):
             continue
         now = turn + (0.0 if is_whole else (part + 0.5) * count / PARTS)
@@ -208,6 +219,12 @@ def _put_stage(schedule: Schedule, work: Work, row: np.ndarray, stage: int, unit
         begin, layers = unit, schedule.cuts[position]
         ends = position == (0 if way == 0 else last), position == (last if way == 0 else 0)
         turn += _EXCHANGE
+        # Other stages wait while the last one is at the head: so long before the end of a backward
+        # the next activations arrive. Their message then is no operation after those before.
+        early = row[PIPELINE.last_forward] + row[PIPELINE.last_backward] - 2.0 * row[PIPELINE.hop]
+        follows = number > schedule.first[stage] and schedule.passes[number - 1, 0] == 1
+        if way == 1 or ends[0] or not follows:
+            early = -1.0
         if ends[0] and way == 0:
             unit = _put(work, unit, row[PIPELINE.first_forward], 0.0, before)
             before += 1.0
@@ -220,7 +237,8 @@ def _put_stage(schedule: Schedule, work: Work, row: np.ndarray, stage: int, unit
         for k in range(layers):
             layer = k if way == 0 else layers - 1 - k
             one = way, position, micro_batch
-            unit = _put_layer(work, unit, row, one, layer, (turn, before))
+            is_there = early >= layer * row[PIPELINE.backward]
+            unit = _put_layer(work, unit, row, one, layer, (turn, before, is_there))
             turn += row[PIPELINE.forward_count + way]
             before += row[PIPELINE.forward_work + way]
         if ends[1] and way == 0:
@@ -453,3 +471,21 @@ def follow_pipelines(
     for number in range(rows.shape[0]):
         ends = _follow(schedule, work, rows[number], seconds[number], is_duplex > 0)
         found[number, 0], found[number, 1], found[number, 2] = ends
+
+
+@kernel
+def count_moves(schedule: Schedule, work: Work, rows: np.ndarray, found: np.ndarray) -> None:
+    """Count the bytes that the passes of executions of one schedule move. O(executions x units).
+
+    - ``rows``: float64, shape (executions, PIPELINE).
+    - ``found``: float64, shape (executions, stages, 2), filled: bytes that are loaded, and stored.
+    """
+    for number in range(rows.shape[0]):
+        unit = 0
+        for stage in range(schedule.first.size - 1):
+            begin = unit
+            unit = _put_stage(schedule, work, rows[number], stage, unit)
+            found[number, stage, :] = 0.0
+            for one in range(begin, unit - 1):  # the last one is of the update
+                found[number, stage, LOAD] += work.units[one, UNIT.load]
+                found[number, stage, STORE] += work.units[one, UNIT.store]

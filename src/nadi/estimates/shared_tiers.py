@@ -17,12 +17,15 @@ from nadi.estimates.generated_blocks import GeneratedCosts
 from nadi.estimates.shared_tier_kernels import (
     AT,
     LINK,
+    LOAD,
     PARTS,
     PIPELINE,
     STAGE,
+    STORE,
     UNIT,
     Schedule,
     Work,
+    count_moves,
     follow_pipelines,
 )
 from nadi.models.llm.pipeline_schedules import (
@@ -35,10 +38,10 @@ from nadi.systems.memory_tiers import usual_buffers
 from nadi.trace.arrays import Bools, Floats, Ints
 
 _MOVED = np.isin(np.arange(len(PIPELINE)), [
-    PIPELINE.weights, PIPELINE.kept, PIPELINE.head, PIPELINE.state, PIPELINE.first_state,
-    PIPELINE.last_state,
+    PIPELINE.weights, PIPELINE.kept, PIPELINE.stored_again, PIPELINE.loaded_again, PIPELINE.head,
+    PIPELINE.state, PIPELINE.first_state, PIPELINE.last_state,
 ])  # fmt: skip
-_SURE = 0.97  # of what closed forms say, which are that near to what is followed
+_PASSED = np.array([1.0, 1.0, 0.0])  # what is later if passes are, of what is followed
 _LATE = 1e3  # seconds, beside which all reductions are hidden
 _SETTLED = 2  # times as many micro-batches as stages, after which each further one takes as long
 
@@ -53,6 +56,8 @@ class SharedMoves(NamedTuple):
     # bytes of a layer, and of the head
     weights: Floats
     kept: Floats
+    stored_again: Floats
+    loaded_again: Floats
     head: Floats
     # bytes of the optimizer's state of a layer, the embedding and the head
     state: Floats
@@ -90,34 +95,15 @@ def are_shared(tier: MemoryColumns, executions: Executions) -> Bools:
     return np.broadcast_to(moves & several, e.num_executions)
 
 
-def least_seconds(
-    tier: MemoryColumns, executions: Executions, shape: StepShape, alone: Floats,
-    busy: Floats, together: Floats,
-) -> Followed:  # fmt: skip
-    """Give what such executions take at least: as if each stage had the tier, or all moved at once.
-
-    Where stages have several chunks, weights can stay, and activations of the last stage.
-
-    - ``alone``: Seconds of all passes where each stage has the tier for itself, in closed form.
-    - ``busy``: Seconds of a layer, forward and backward.
-    - ``together``: Seconds of moving what a micro-batch needs on all stages at once.
-    """
-    rows = np.flatnonzero(are_shared(tier, executions))
-    found = Followed(rows, executions.num_executions, *np.zeros((3, rows.size)))
-    filled = shape.microbatches + (shape.stages - 1) / shape.chunks
-    moving = shape.microbatches * together
-    kept = moving * (1 - executions.weight_offload) * (shape.stages - 1) / shape.stages
-    least = np.where(
-        shape.chunks > 1, np.maximum(filled * shape.last * busy, kept), np.maximum(alone, moving)
-    )
-    return found._replace(passes=_SURE * found.of(least), backward=found.passes + _LATE)
-
-
 def followed(
     machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
-    moves: SharedMoves,
+    moves: SharedMoves, *, follows: bool,
 ) -> Followed:  # fmt: skip
-    """Follow the executions whose stages share the second tier of a machine."""
+    """Follow the executions whose stages share the second tier of a machine.
+
+    If not ``follows``, what is known of their moves without following them: passes take at least
+    as long as given, and gradients are reduced, and states are loaded, beside them.
+    """
     e, num = executions, executions.num_executions
     rows = np.flatnonzero(are_shared(machine.mem2, e))
     found = Followed(rows, num, *np.zeros((3, rows.size)))
@@ -129,8 +115,17 @@ def followed(
         *(e.pipeline_par, e.pipeline_interleaving, shape.microbatches, shape.num_blocks),
         *(e.ends_as_layers, e.procs_of_stage, moves.forward, moves.backward),
         *(first.forward.whole, first.backward.whole, last.forward.whole, last.backward.whole),
-        *(moves.hop, moves.weights, moves.kept, moves.head, usual_buffers(machine.mem1.capacity)),
-        *(counts.forward, counts.backward, counts.end, counts.forward_work, counts.backward_work),
+        *(
+            moves.hop,
+            moves.weights,
+            moves.kept,
+            moves.stored_again,
+            moves.loaded_again,
+            moves.head,
+            usual_buffers(machine.mem1.capacity),
+        ),
+        *(counts.forward, counts.backward, counts.end, *counts[-4:]),
+        *(counts.forward_work, counts.backward_work),
         *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
         *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
         *(machine.mem2.moving_time(*moved, one) for moved in ((some, 0 * some), (0 * some, some))),
@@ -145,10 +140,17 @@ def followed(
         tier = rows_of(machine, rows[where[here]]).mem2
         of_bytes = _seconds_of_bytes(tier, some, different[here, 5].astype(np.int64))
         some[np.ix_(~(of_bytes > 0).any(axis=(1, 2)), _MOVED)] = 0.0
-        seconds[here] = _followed(of_kind, some, of_bytes, duplex=tier.duplex)
+        schedules = _Schedules(*of_kind)
+        seconds[here] = schedules.least(some, of_bytes, duplex=tier.duplex)[:, None]
+        if follows:
+            ends = schedules.followed(some, of_bytes, duplex=tier.duplex)
+            # more micro-batches are followed by what some of them take
+            late = np.maximum(seconds[here, :1] - ends[:, :1], 0.0)
+            seconds[here] = ends + late * _PASSED
     passes, loaded, backwards = seconds[number.reshape(-1)].T
     layers = found.of(shape.num_blocks / shape.chunks)  # the last pass of a stage has one chunk
-    return found._replace(passes=passes, loaded=loaded - passes, backward=backwards / layers)
+    backward = backwards / layers + (0.0 if follows else _LATE)
+    return found._replace(passes=passes, loaded=loaded - passes, backward=backward)
 
 
 def _seconds_of_bytes(tier: MemoryColumns, rows: Floats, processors: Ints) -> Floats:
@@ -166,30 +168,116 @@ def _seconds_of_bytes(tier: MemoryColumns, rows: Floats, processors: Ints) -> Fl
     return found
 
 
-def _followed(kind: list[int], rows: Floats, seconds: Floats, *, duplex: bool) -> Floats:
-    """Follow executions with the same schedule: shape (executions, 3).
+class _Schedules(NamedTuple):
+    """Executions with the same schedule."""
 
-    ``kind`` are stages, chunks, micro-batches, layers, and whether ends count as layers.
-    """
-    stages, chunks, micro_batches, layers, ends = kind
-    spread = spread_layers(layers, stages * chunks, ends=bool(ends))
-    cuts = np.array([len(one) for one in spread], dtype=np.int64)
+    stages: int
+    chunks: int
+    micro_batches: int
+    layers: int
+    ends: int  # 1 if embedding and head count as layers
 
-    def until(few: int) -> Floats:
-        passes, first = _passes(stages, chunks, few)
-        found = np.empty((rows.shape[0], 3))
-        schedule = Schedule(passes, first, cuts)
-        follow_pipelines(schedule, _work(schedule, few), rows, seconds, int(duplex), found)
+    @property
+    def cuts(self) -> Ints:
+        """The layers at each position."""
+        places = self.stages * self.chunks
+        spread = spread_layers(self.layers, places, ends=bool(self.ends))
+        return np.array([len(one) for one in spread], dtype=np.int64)
+
+    @property
+    def few(self) -> tuple[int, int]:
+        """So many micro-batches are followed, and so many rounds of one per stage come after."""
+        settled = _SETTLED * self.stages + self.micro_batches % self.stages
+        rounds = (self.micro_batches - settled) // self.stages
+        return (settled, rounds) if rounds >= 2 else (self.micro_batches, 0)
+
+    def of(self, micro_batches: int) -> Schedule:
+        """Give the passes of so many micro-batches."""
+        return Schedule(*_passes(self.stages, self.chunks, micro_batches), self.cuts)
+
+    def followed(self, rows: Floats, seconds: Floats, *, duplex: bool) -> Floats:
+        """Follow executions: shape (executions, 3), as of ``follow_pipelines``."""
+
+        def until(few: int) -> Floats:
+            found, schedule = np.empty((rows.shape[0], 3)), self.of(few)
+            follow_pipelines(schedule, _work(schedule, few), rows, seconds, int(duplex), found)
+            return found
+
+        few, rounds = self.few
+        found = until(few)
+        if not rounds:
+            return found
+        longer = until(few + self.stages)[:, :1] - found[:, :1]
+        whole: Floats = found + rounds * longer * _PASSED
+        return whole
+
+    def least(self, rows: Floats, seconds: Floats, *, duplex: bool) -> Floats:
+        """Give what the passes of executions take at least: shape (executions,).
+
+        No stage is done before its own computations and those of one micro-batch on all stages
+        before it, and no tier is done before it has moved the bytes of its stages at the rate that
+        it has at best. The larger one of two bounds is one, too.
+        """
+
+        def of(name: int) -> Floats:
+            return rows[:, name, None]
+
+        own = self.cuts.reshape(self.chunks, self.stages)
+        layer, ends = (
+            of(PIPELINE.forward) + of(PIPELINE.backward),
+            np.zeros((len(rows), self.stages)),
+        )
+        ends[:, :1] = of(PIPELINE.first_forward) + of(PIPELINE.first_backward)
+        passed = np.cumsum(own[0] * layer + ends + 2.0 * of(PIPELINE.hop), axis=1)
+        ends[:, -1:] += of(PIPELINE.last_forward) + of(PIPELINE.last_backward)
+        computed = self.micro_batches * (own.sum(axis=0) * layer + ends)
+        computed[:, 1:] += passed[:, :-1]
+        found: Floats = computed.max(axis=1)
+        best = (seconds / np.arange(1, seconds.shape[1] + 1)[:, None]).min(axis=1)
+        moving = self._moved(rows) * best[:, None]
+        groups = np.arange(self.stages) // of(PIPELINE.sharing)
+        for group in range(int(groups.max()) + 1):
+            ways = np.where((groups == group)[:, :, None], moving, 0.0).sum(axis=1)
+            found = np.maximum(found, ways.max(axis=1) if duplex else ways.sum(axis=1))
         return found
 
-    settled = _SETTLED * stages + micro_batches % stages
-    rounds = (micro_batches - settled) // stages
-    if rounds < 2:
-        return until(micro_batches)
-    found = until(settled)
-    longer = until(settled + stages)[:, :1] - found[:, :1]
-    whole: Floats = found + rounds * longer * np.array([1.0, 1.0, 0.0])
-    return whole
+    def _moved(self, rows: Floats) -> Floats:
+        """Give the bytes that passes load and store: shape (executions, stages, 2).
+
+        Which layers' tensors stay between two passes depends on how many operations these have, and
+        on how many layers' backward is shorter than the head, for which others wait.
+        In a settled pipeline, each round of micro-batches moves as much as the one before it.
+        """
+        counted = [*range(PIPELINE.forward_count, PIPELINE.forward_work), PIPELINE.is_whole]
+        head = rows[:, PIPELINE.last_forward] + rows[:, PIPELINE.last_backward]
+        early = (head - 2.0 * rows[:, PIPELINE.hop]) // rows[:, PIPELINE.backward]
+        asked = np.column_stack([np.clip(early, -1, self.layers), rows[:, counted]])
+        counts, number = np.unique(asked, axis=0, return_inverse=True)
+        found = np.zeros((len(rows), self.stages, 2))
+        passes = self.micro_batches * self.cuts.reshape(self.chunks, self.stages).sum(axis=0)
+        for way, name in ((LOAD, PIPELINE.loaded_again), (STORE, PIPELINE.stored_again)):
+            found[:, :, way] = passes * rows[:, name, None]
+        found[:, -1, LOAD] += self.micro_batches * rows[:, PIPELINE.head]
+        for name in (PIPELINE.weights, PIPELINE.kept):
+            of_one = np.ones((len(counts), rows.shape[1]))
+            of_one[:, [PIPELINE.last_backward, PIPELINE.hop]] = 0.0
+            of_one[:, [PIPELINE.last_forward, *counted]] = counts
+            of_one[:, _MOVED] = 0.0
+            of_one[:, name] = 1.0
+            found += self._of_all(of_one)[number.reshape(-1)] * rows[:, name, None, None]
+        return found
+
+    def _of_all(self, rows: Floats) -> Floats:
+        """Count moved bytes: shape (executions, stages, 2)."""
+
+        def until(few: int) -> Floats:
+            found, schedule = np.empty((len(rows), self.stages, 2)), self.of(few)
+            count_moves(schedule, _work(schedule, few), rows, found)
+            return found
+
+        few, rounds = self.few
+        found = until(few)
+        return found + rounds * (until(few + self.stages) - found) if rounds else found
 
 
 def _work(schedule: Schedule, micro_batches: int) -> Work:

@@ -5,7 +5,9 @@ begins at most so many operations before its use, and a tensor whose uses are no
 stays. So a part of the last layers of a forward is still there when their backward begins, and the
 first loads of a pass come beside the pass before it. Stores go on while others compute, as far as
 buffers hold what they store. A pass is late by what has no such time left, and no micro-batch is
-done before the link has moved all that it needs.
+done before the link has moved all that it needs. Where a backward computes its layers again, some
+of what it makes is needed once more when many operations have passed: it is stored, and then
+loaded, while later loads wait.
 
 On the last stage, the backward of a micro-batch follows its forward: it waits for the stores of
 what it loads. On others, other micro-batches come between.
@@ -15,19 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimates.calculon.block_costs import BlockCosts
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.calculon.memory import OffloadTimes, rate
 from nadi.estimates.execution import Executions
-from nadi.estimates.generated_blocks import OperationCounts
-from nadi.systems.memory_tiers import usual_buffers
-from nadi.trace.arrays import Floats, Ints
+from nadi.estimates.generated_blocks import GeneratedCosts
+from nadi.systems.memory_tiers import DISTANCE, usual_buffers
+from nadi.trace.arrays import Bools, Floats, Ints
 
-_DISTANCE = 32.0  # operations before a use that its load may begin, or that a tensor stays for it
 _LAST = 0.35  # of a layer: what a pass computes once its last weights are there
-# Operations between the uses of a layer's weights that follow each other in two passes: some of the
-# layer's own, and an exchange with the next stage (two), the embedding's (two) or the head's.
-_BEFORE_FORWARD, _BEFORE_BACKWARD, _EXCHANGE = 3.0, 3.0, 2.0
+_EXCHANGE = 2.0  # operations between two passes: with the next stage, or the embedding's
 _PRODUCTS = 3.0  # of the head: its logits, and their gradients by its input and its weights
 _NONE = np.zeros(1)
 
@@ -58,17 +56,22 @@ class StagedMoves:
     """What moves beside the passes of stages, of some executions."""
 
     def __init__(
-        self, machine: MachineDescription, executions: Executions, block: BlockCosts,
-        counts: OperationCounts, processors: Ints,
+        self, machine: MachineDescription, executions: Executions, costs: GeneratedCosts,
+        processors: Ints,
     ) -> None:  # fmt: skip
         """Work with those of machine and model; so many ``processors`` move at once."""
         self.processors = processors
-        self.machine, self.executions, self.block, self.counts = machine, executions, block, counts
+        self.machine, self.executions = machine, executions
+        self.block, self.counts = costs.block, costs.counts
+        block = costs.block
         self.trains = executions.training == 1
         full = executions.is_named("activation_recompute", "full")
         self.kept = np.where(full, block.checkpoint, block.stored) * self.trains
         self.weights = block.weights * executions.weight_offload
         self.activations = self.kept * executions.activations_offload
+        self.stored_again, self.loaded_again = (
+            one * executions.activations_offload for one in (costs.stored_again, costs.loaded_again)
+        )
         self.plain = (
             block.forward.time + block.forward_exchange[0].exposed,
             block.activation.time + block.weight.time + block.again.time
@@ -85,6 +88,9 @@ class StagedMoves:
             for time, access in zip(self.plain, accessed, strict=True)
         )
         self.backward = np.where(self.trains, backward, 0.0)
+        # Other stages wait while the last one is at the head. If a layer's backward is shorter, the
+        # next activations arrive before it: their message is no operation between both passes.
+        self.is_early = costs.last.seconds >= self.backward
 
     @property
     def busy(self) -> Floats:
@@ -92,10 +98,22 @@ class StagedMoves:
         found: Floats = self.forward + self.backward
         return found
 
+    def _between(self, *, is_first: bool | Bools) -> Floats:
+        """Count operations from a layer's last use of weights in a backward to the next use."""
+        counts = self.counts
+        exchange = np.where(is_first | ~self.is_early, _EXCHANGE, _EXCHANGE - 1.0)
+        found: Floats = counts.after_backward + exchange + counts.before_forward
+        return found
+
+    @property
+    def _between_back(self) -> Floats:
+        """The same from a forward to a backward, without what stands between them."""
+        return self.counts.after_forward + self.counts.before_backward
+
     @property
     def before_update(self) -> Floats:
         """The seconds of a backward in which an update's first loads can come."""
-        found: Floats = _DISTANCE / self.counts.backward_work * self.backward
+        found: Floats = DISTANCE / self.counts.backward_work * self.backward
         return found
 
     def passing(self, layers: Floats, *, is_first: bool) -> Passes:
@@ -106,23 +124,28 @@ class StagedMoves:
         """
         forward, backward = layers * self.forward, layers * self.backward
         stay, stay_back = (
-            self._stay(layers, _BEFORE_FORWARD),
-            self._stay(layers, _BEFORE_BACKWARD + _EXCHANGE),
+            self._stay(layers, self._between(is_first=is_first)),
+            self._stay(layers, self._between_back + _EXCHANGE),
         )
         weights = (layers - stay) * self.weights
         stores = layers * self.activations
         loads = (layers - stay_back) * self.weights * self.trains + stores
+        loads = loads + layers * self.loaded_again
+        waits = self._moving(_NONE, self.stored_again)
         stored_late = self._late_stores(stores, forward)
         late = np.maximum(
             self._late(weights, forward, self._before_forward(stay), self.forward),
             stored_late,
         )
-        late_back = self._late(loads, backward, self._before_backward(stay_back), self.backward)
+        late_back = self._late(
+            loads, backward - layers * waits, self._before_backward(stay_back), self.backward
+        )
+        stores = stores + layers * self.stored_again
         late = np.maximum(
             late, self._moving(weights + loads, stores) - forward - backward - late_back
         )
         known, known_back = (
-            np.maximum(layers - _DISTANCE / count, 0.0)
+            np.maximum(layers - DISTANCE / count, 0.0)
             for count in (self.counts.forward_work, self.counts.backward_work)
         )
         first = layers if is_first else known
@@ -133,8 +156,8 @@ class StagedMoves:
                 self._late(first * self.weights, forward, _NONE, self.forward), stored_late
             ),
             backward + self._late(
-                known_back * (self.weights + self.activations) * self.trains, backward, _NONE,
-                self.backward,
+                known_back * (self.weights + self.activations + self.loaded_again) * self.trains,
+                backward - known_back * waits, _NONE, self.backward,
             ),
         )  # fmt: skip
 
@@ -147,13 +170,14 @@ class StagedMoves:
           product that needs all of them.
         """
         forward, backward = layers * self.forward, layers * self.backward
-        stay = self._stay(layers, _BEFORE_FORWARD)
-        stay_turning = self._stay(layers, _BEFORE_BACKWARD + self.counts.end)
+        stay = self._stay(layers, self._between(is_first=self.executions.pipeline_par == 1))
+        stay_turning = self._stay(layers, self._between_back + self.counts.end)
         stay_stored = self._stay_stored(layers)
         end_weights = end_weights * self.executions.weight_offload
         weights = (layers - stay) * self.weights
         stores = (layers - stay_stored) * self.activations
         loads = (layers - stay_turning) * self.weights * self.trains + stores
+        loads = loads + layers * self.loaded_again
         before = self._before_forward(stay)
         late = np.maximum(
             self._late(weights, forward, before, self.forward), self._late_stores(stores, forward)
@@ -165,7 +189,13 @@ class StagedMoves:
         late = late + np.maximum(stored, 0.0)
         late_back = np.where(
             self.activations > 0,
-            np.maximum(self._moving(loads, _NONE) - backward + turned, 0.0),
+            np.maximum(
+                self._moving(loads, _NONE)
+                + layers * self._moving(_NONE, self.stored_again)
+                - backward
+                + turned,
+                0.0,
+            ),
             self._late(loads, backward, self._before_backward(stay_turning, end), self.backward),
         )
         link = self._moving(weights + end_weights + loads, _NONE)
@@ -175,8 +205,8 @@ class StagedMoves:
 
     def moving(self, layers: Floats, end_weights: Floats) -> Floats:
         """Give the seconds of all moves of a micro-batch on a stage while all stages move."""
-        stay = self._stay(layers, _BEFORE_FORWARD)
-        stay_back = self._stay(layers, _BEFORE_BACKWARD + _EXCHANGE)
+        stay = self._stay(layers, self._between(is_first=False))
+        stay_back = self._stay(layers, self._between_back + _EXCHANGE)
         weights = (layers - stay + (layers - stay_back) * self.trains) * self.weights
         end_weights = end_weights * self.executions.weight_offload
         stores = layers * self.activations
@@ -217,7 +247,7 @@ class StagedMoves:
         """
         load = self._moving(weights, _NONE)
         once = np.maximum(
-            load - np.minimum(_DISTANCE / self.counts.forward_work, layers) * self.forward,
+            load - np.minimum(DISTANCE / self.counts.forward_work, layers) * self.forward,
             self._moving(before, _NONE) + load - passed,
         )
         parts = np.ceil(2.0 * weights / usual_buffers(self.machine.mem1.capacity))
@@ -232,7 +262,7 @@ class StagedMoves:
         use in the other. Weights of a layer are one tensor.
         """
         both = self.counts.forward + self.counts.backward
-        found = np.floor((_DISTANCE - between) / both) + 1.0
+        found = np.floor((DISTANCE - between) / both) + 1.0
         return np.where(self.trains, np.clip(found, 0.0, layers), 0.0)
 
     def _stay_stored(self, layers: Floats) -> Floats:
@@ -241,18 +271,18 @@ class StagedMoves:
         What a layer keeps last is used first.
         """
         both = self.counts.forward + self.counts.backward
-        return np.minimum(np.maximum(_DISTANCE - self.counts.end, 0.0) / both, layers)
+        return np.minimum(np.maximum(DISTANCE - self.counts.end, 0.0) / both, layers)
 
     def _before_forward(self, stay: Floats) -> Floats:
         """Give the seconds of a forward's loads that come beside the backward before it."""
-        spare = np.maximum(_DISTANCE - stay * self.counts.forward_work, 0.0)
+        spare = np.maximum(DISTANCE - stay * self.counts.forward_work, 0.0)
         loads = self._moving(spare / self.counts.forward_work * self.weights, _NONE)
         return np.minimum(loads, spare / self.counts.backward_work * self.backward)
 
     def _before_backward(self, stay: Floats, end: Floats = _NONE) -> Floats:
         """Give the seconds of a backward's loads that come beside what is before it."""
         stay = np.where(self.activations > 0, 0.0, stay)
-        spare = np.maximum(_DISTANCE - stay * self.counts.backward_work, 0.0)
+        spare = np.maximum(DISTANCE - stay * self.counts.backward_work, 0.0)
         each = self.weights + self.activations
         loads = self._moving(spare / self.counts.backward_work * each, _NONE)
         spare = np.maximum(spare - np.where(end > 0, self.counts.end_work, 0.0), 0.0)

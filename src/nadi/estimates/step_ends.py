@@ -39,6 +39,7 @@ class PartEnds(NamedTuple):
     trained: Floats  # of these, those with gradients
     own: Floats  # of all, those that it holds where weights are sharded
     share: Floats  # of these, those whose optimizer's state it has
+    gathered: Floats  # of those with gradients, those that replicas gather after the update
     summed: Floats  # of these, those whose gradients tensor parallel ranks sum
     reduce: Floats  # seconds of reducing dense gradients
     reduce_experts: Floats  # and those of experts
@@ -218,10 +219,13 @@ def _part_ends(
         trained_all,
     )  # fmt: skip
     own = dense / group["dp"].members + experts / group["edp"].members
+    gathered = sharded * (
+        trained_dense * (group["dp"].members > 1) + trained_experts * (group["edp"].members > 1)
+    )
     (reduce, gather), (reduce_experts, gather_experts) = seconds
     return PartEnds(
-        dense + experts, trained_all, own, np.broadcast_to(share, dense.size), summed, reduce,
-        reduce_experts, gather, gather_experts, tuple(reducing), tuple(gathering),
+        dense + experts, trained_all, own, np.broadcast_to(share, dense.size), gathered, summed,
+        reduce, reduce_experts, gather, gather_experts, tuple(reducing), tuple(gathering),
     )  # fmt: skip
 
 

@@ -109,6 +109,7 @@ HEAD_SIZE = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
 _MOST_AT_FIRST = 1 << 32  # bytes that are asked for before it is known how many there are
+_MANY_OBJECTS = 100_000  # a collection of as many takes milliseconds
 _WORTH_SPLITTING = 1 << 24  # reading it with two threads
 _LINES_AT_ONCE = 100_000
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
@@ -379,7 +380,8 @@ def garbage_collection_paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():
+            # Python counts what is frozen one by one, which takes longer than to read a small file
+            if gc.get_count()[0] > _MANY_OBJECTS and not gc.get_freeze_count():
                 # all that was made is old now: the next collection, of what is young, is quick
                 gc.freeze()
                 gc.unfreeze()

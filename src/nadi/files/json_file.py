@@ -246,7 +246,7 @@ class Texts:
     def series(self) -> pl.Series:
         """Return the texts as a series that stores each once; null where the code is -1."""
         codes = np.where(self.codes < 0, len(self.unique), self.codes)
-        return _once(self.unique).gather(codes.astype(np.uint32))
+        return _once(self.unique)[pl.Series(codes.astype(np.uint32))]
 
     def numbers(self, number_of: Callable[[str], int]) -> Ints:
         """Return the number of each row's text, with one lookup per distinct text."""

@@ -38,6 +38,7 @@ _OPERATOR = (
     r"(?s)^(?<name>.*?)(?:, seq = (?<seq>\d{1,18}))?, op_id = (?<op_id>\d{1,18})(?<rest>.*)$"
 )
 _SIZES = r"(?s), sizes = (.*?)(?:, input_op_ids = .*)?$"
+_NCCL_CALL = r"^nccl[A-Z]\w*$"  # of its own ranges
 _VERSION = re.compile(r"_v\d{4,5}$")
 _COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
            9: "HtoH", 10: "PtoP"}  # fmt: skip
@@ -252,7 +253,7 @@ class _Export:
         )  # fmt: skip
 
     def ranges(self) -> ForeignEvents:
-        """Return NVTX's ranges; those of PyTorch's emit_nvtx are operators.
+        """Return NVTX's ranges; those of PyTorch's emit_nvtx and NCCL's own calls are operators.
 
         It writes `name, seq = 1, op_id = 2, sizes = [[3]], input_op_ids = [...]`, seq where there
         is one.
@@ -264,7 +265,8 @@ class _Export:
         told = texts.str.extract_groups(_OPERATOR).struct.unnest()
         is_operator = told["op_id"].is_not_null()
         name = told["name"].fill_null(texts)
-        label = ~is_operator | name.str.starts_with("nccl:")
+        is_call = is_operator | name.str.contains(_NCCL_CALL)
+        label = ~is_call | name.str.starts_with("nccl:")
         sizes, dims = _distinct(told["rest"].str.extract(_SIZES), codes)
         is_list = np.array([*map(_is_list, sizes), False])
         distinct, code = _distinct(name, codes)

@@ -7,8 +7,9 @@ communication compares with a small one alone. Then the ratio is unknown, and sa
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -251,7 +252,7 @@ def kernels_of(trace: Trace) -> pl.DataFrame:
     """
     rows = np.flatnonzero(trace.category_mask("kernel"))
     start, duration = trace.column("start")[rows], trace.column("duration")[rows]
-    talks = (trace.nodes["comm_type"][rows] != "none").to_numpy()
+    talks = trace.comm_mask()[rows]
     device = trace.column("device")[rows]
     beside, is_shared = _beside(start, start + duration, talks, device)
     keep = np.flatnonzero(~talks & beside.any())
@@ -309,10 +310,12 @@ def _operators(trace: Trace, kernels: Ints) -> dict[str, pl.Series | Ints]:
     count = np.bincount(number, minlength=first.size)
     place = np.empty(kernels.size, dtype=np.int64)
     place[order] = np.arange(kernels.size) - np.repeat(np.cumsum(count) - count, count)
-    names = trace.nodes["name"][np.maximum(operator, 0)].cast(pl.String)
+    codes, names = trace.name_codes
+    texts = [*stated["text"], None]
+    of_kernels = zip(operator.tolist(), codes[operator].tolist(), strict=True)
     return {
-        "operator": _texts_at(names, np.where(operator >= 0, np.arange(kernels.size), -1)),
-        "shapes": _texts_at(stated["text"], which[operator]),
+        "operator": _texts(names[code] if row >= 0 else None for row, code in of_kernels),
+        "shapes": _texts(texts[at] for at in which[operator].tolist()),
         "place": np.where(operator >= 0, place, 0),
     }
 
@@ -320,19 +323,27 @@ def _operators(trace: Trace, kernels: Ints) -> dict[str, pl.Series | Ints]:
 def _launched(trace: Trace, kernels: Ints) -> dict[str, pl.Series]:
     """Return the grid and the block with which each kernel was launched."""
     attributes = trace.attributes
+    wanted = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last is the trace itself
+    wanted[kernels] = True
     rows = attributes.rows_named("args")
-    rows = rows[np.isin(attributes.node[rows], kernels) & attributes.is_span[rows]]
+    rows = rows[wanted[attributes.node[rows]] & attributes.is_span[rows]]
     # searched where they lie: to make texts of all arguments takes longer than the rest
     content, since = attributes.bytes_around(rows)
+    view = content.data
     begin = (attributes.value[rows] - since).tolist()
     spans = list(zip(begin, attributes.length[rows].tolist(), strict=True))
     which = _first_places(attributes.node[rows].astype(np.int64), trace.nodes.height)[kernels]
     found = {}
     for name, pattern in _LAUNCHED.items():
-        said = [pattern.search(content.data, at, at + size) for at, size in spans]
-        texts = [b"".join(one[1].split()).decode() if one else None for one in said]
-        found[name] = _texts_at(pl.Series(texts, dtype=pl.String), which)
+        said = [pattern.search(view, at, at + size) for at, size in spans]
+        texts = [*(_without_blanks(one[1]) if one else None for one in said), None]
+        found[name] = _texts(texts[at] for at in which.tolist())
     return found
+
+
+@lru_cache(4096)
+def _without_blanks(text: bytes) -> str:
+    return b"".join(text.split()).decode()
 
 
 def _first_places(nodes: Ints, num_nodes: int) -> Ints:
@@ -342,6 +353,5 @@ def _first_places(nodes: Ints, num_nodes: int) -> Ints:
     return place
 
 
-def _texts_at(texts: pl.Series, places: Ints) -> pl.Series:
-    """Return the text at each place; null at -1."""
-    return pl.concat([texts, pl.Series([None], dtype=pl.String)])[places]
+def _texts(texts: Iterable[str | None]) -> pl.Series:
+    return pl.Series(list(texts), dtype=pl.String)

@@ -25,7 +25,7 @@ from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.rows import nearest
-from nadi.trace.schema import DEP_KINDS, DEVICE_WORK
+from nadi.trace.schema import DEP_KINDS, DEVICE_WORK, NODES
 from nadi.trace.trace import Job, Trace
 
 _Positions = npt.NDArray[np.integer]
@@ -345,16 +345,16 @@ class EventGraph:
         if column in self._columns:
             known = self._columns[column]
             return known if ops is None else known[ops]
-        none = self.job.traces[0].nodes[column].clear()
+        none = NODES.empty()[column]
+        is_word = isinstance(none.dtype, pl.Enum)
         # numpy takes rows of a small trace in a tenth of the time
         found = np.empty(
-            self.num_ops if ops is None else ops.size, dtype=none.to_physical().to_numpy().dtype
+            self.num_ops if ops is None else ops.size,
+            dtype=np.uint8 if is_word else none.to_numpy().dtype,
         )
         for trace, mine, rows in self._by_trace(ops):
-            found[mine] = trace.nodes[column].to_physical().to_numpy()[rows]
-        values = pl.Series(column, found)
-        if isinstance(none.dtype, pl.Enum):
-            values = pl.Series(column, none.dtype.categories, dtype=none.dtype).gather(found)
+            found[mine] = (trace.codes if is_word else trace.column)(column)[rows]
+        values = NODES.coded(column, found) if is_word else pl.Series(column, found)
         if ops is None and found.itemsize == 1:  # which nearly every analysis asks for
             self._columns[column] = values
         return values
@@ -410,11 +410,18 @@ class EventGraph:
         unexplained_times(made.in_ptr, made.in_src, made.weight, made.time, delay)
         return made._with(delay=delay)
 
-    def with_edges(self, edges: Edges, num_new_vertices: int = 0) -> EventGraph:
+    def with_edges(self, edges: Edges | Sequence[Edges], num_new_vertices: int = 0) -> EventGraph:
         """Return a graph of the same operations with other edges. O(vertices + edges).
 
         Measured times and delays stay. New vertices are numbered after all others and have no
         delay.
+
+        Parameters
+        ----------
+        edges
+            In any order, in one or more parts; no part is copied.
+        num_new_vertices
+            How many vertices are new.
 
         Raises
         ------
@@ -422,7 +429,8 @@ class EventGraph:
             If operations would wait for each other.
         """
         operations = (self.job, self.op_trace, self.op_row)
-        found = _sorted([edges], self.num_vertices + num_new_vertices, operations)
+        parts = [edges] if isinstance(edges, Edges) else edges
+        found = _sorted(parts, self.num_vertices + num_new_vertices, operations)
         if not num_new_vertices:
             return self._with(**found._asdict())
         none = np.zeros(num_new_vertices, dtype=np.int64)
@@ -452,8 +460,7 @@ class EventGraph:
         held = np.flatnonzero(has & ~had)
         moments = self.num_vertices + np.arange(held.size)
         first = make_edges(moments, held, 0, EdgeKind.ADDED, -1)
-        joined = Edges(*(np.concatenate(pair) for pair in zip(edges, first, strict=True)))
-        made = self.with_edges(joined, held.size)
+        made = self.with_edges([edges, first], held.size)
         delay, time = made.delay.copy(), made.time.copy()
         free = np.flatnonzero(had & ~has)
         delay[free] += np.minimum(self.time[free] - self.delay[free], since)

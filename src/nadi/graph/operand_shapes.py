@@ -23,7 +23,7 @@ _IN_ARGUMENTS = r'"Input Dims"\s*:\s*(\[[^"]*\])'
 def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
     """Return what a trace states of the shapes of operands: ``node``; ``text``, without spaces.
 
-    A row for each node of which it states any.
+    A row for each node of which it states any: as the host trace states it, if that does.
 
     - ``among``: bool, shape (nodes,): the nodes of interest; all by default. O(attributes of
       these).
@@ -33,7 +33,9 @@ def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
         wanted[:-1] &= among
     attributes = trace.attributes
     stated, args = (attributes.rows_named(name) for name in (_STATED, "args"))
-    stated, args = (rows[wanted[attributes.node[rows]]] for rows in (stated, args))
+    stated = stated[wanted[attributes.node[stated]]]
+    wanted[attributes.node[stated]] = False
+    args = args[wanted[attributes.node[args]]]
     texts = [attributes.texts(stated), attributes.texts(args).str.extract(_IN_ARGUMENTS)]
     node = attributes.node[np.append(stated, args)].astype(np.int64)
     text = pl.concat(texts).str.replace_all(r"\s", "")

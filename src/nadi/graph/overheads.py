@@ -225,7 +225,7 @@ class TraceDeps:
         caller, work = self.of("launch")
         idle = self.end[caller] - _last_end_before(self, work, self.end[caller])
         latency = self.start[work] - self.end[caller]
-        is_comm = (self.trace.nodes["comm_type"] != "none").to_numpy()[work]
+        is_comm = self.trace.comm_mask()[work]
         alone = ~self.is_host(work) & (self.ready[work] <= self.end[caller]) & (idle < _FAR)
         sample = alone & (latency >= 0) & (idle > 0) & ~is_comm
         found: Bools = alone & (idle >= _idle_border(idle[sample], latency[sample]))
@@ -238,7 +238,7 @@ class TraceDeps:
         return self._work_class(before), self._work_class(after)
 
     def _work_class(self, rows: Ints) -> Ints:
-        found: Ints = _WORK_CLASS[self.trace.nodes["category"].to_physical().to_numpy()[rows]]
+        found: Ints = _WORK_CLASS[self.trace.codes("category")[rows]]
         return found
 
     @cached_property
@@ -299,7 +299,7 @@ def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
     start = deps.start[work]
     since_end, since_start = start - deps.end[caller], start - deps.start[caller]
     on_device = ~deps.is_host(work)
-    is_comm = (deps.trace.nodes["comm_type"] != "none").to_numpy()[work]
+    is_comm = deps.trace.comm_mask()[work]
     idle = ~on_device | (deps.ready[work] <= deps.start[caller])
     after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
     for number in np.flatnonzero(np.bincount(kind)):

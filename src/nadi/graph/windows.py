@@ -25,7 +25,7 @@ from nadi.kernels.sequences import union_length
 from nadi.recordings.serving_steps import ServingStep, serving_step
 from nadi.recordings.step_marks import time_range
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.rows import nearest
+from nadi.trace.rows import nearest, number_rows
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_ns
 
@@ -589,10 +589,9 @@ def _on_its_own(graph: EventGraph) -> Bools:
     by_none[np.minimum(graph.destinations[by_call] // 2, graph.num_ops)] = False
     if not by_none.any():  # as in most recordings: the rest takes as long as a sort
         return by_none[:-1]
-    stream = np.unique(np.where(on_device, graph.op_stream, -1), return_inverse=True)[1]
-    device = np.unique(graph.numbers("device"), return_inverse=True)[1]
-    number = (graph.op_trace * (device.max() + 1) + device) * (stream.max() + 1) + stream
-    place = np.append(np.unique(number, return_inverse=True)[1], -1)
+    stream = np.where(on_device, graph.op_stream, -1)
+    place, _ = number_rows([graph.op_trace, graph.numbers("device"), stream])
+    place = np.append(place, -1)
     into = np.minimum(graph.destinations // 2, graph.num_ops)
     source = np.minimum(graph.in_src // 2, graph.num_ops)
     leaves = place[source] != place[into]

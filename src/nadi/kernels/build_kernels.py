@@ -3,6 +3,7 @@
 For the processor that ``NUMBA_CPU_NAME`` names, and without any feature besides.
 """
 
+import gc
 import json
 import multiprocessing
 import os
@@ -28,8 +29,10 @@ def compile_on_all_cores(folder: Path) -> int:
     """Compile all known kernels that a folder lacks into it; gives how many they were."""
     known = dict.fromkeys(one for known in known_kernels().values() for one in known)
     missing = [one for one in known if not kernel_place(folder, one.module, one.entry).exists()]
+    # what takes most arguments takes longest: begun last, it would keep one core alone
+    missing.sort(key=lambda one: -len(str(one.signature)))
     spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawned) as executor:
+    with ProcessPoolExecutor(os.cpu_count(), spawned, gc.set_threshold, (100_000, 20)) as executor:
         list(executor.map(partial(compile_known, root=folder), missing))
     return len(missing)
 

@@ -50,6 +50,7 @@ from nadi.memory.table_lookups import RowCache, hit_shares
 from nadi.simulation.accounts.memory_accounts import Lives, lives_of, row_times
 from nadi.simulation.engine.codes import NodeKind
 from nadi.simulation.simulation import Simulation
+from nadi.systems.memory_tiers import DISTANCE
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.rows import nearest, number_rows
 from nadi.trace.schema import ROLE_SOURCES, TENSOR_LIVES, TENSOR_ROLES
@@ -258,8 +259,6 @@ def _communicating(simulation: Simulation) -> Iterator[list[int]]:
 
 
 _TABLES, _STATE = TENSOR_ROLES.index("tables"), TENSOR_ROLES.index("optimizer")
-DISTANCE = 32
-"""Operations before a use that its load may begin, by default."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import UsageError
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
+from nadi.files.files import available_memory
 from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row, joined_ranges, operand_columns
 from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
@@ -18,8 +20,10 @@ from nadi.trace.operands import AttributesWithOperands
 from nadi.trace.protobuf_values import pack_list
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Provenance, Trace
+from nadi.units import format_bytes, format_count
 from nadi.version import __version__
 
+_BYTES_OF_NODE = 1900  # of memory, until it is written
 _KIND = {"send": "COMM_SEND", "recv": "COMM_RECV"}
 
 
@@ -55,14 +59,30 @@ class _Program(NamedTuple):
     first: Ints
 
 
-def trace_of_rows(step: StepOrder, roles: Sequence[str], world_size: int) -> Trace:
+def refuse_too_many(operations: int) -> None:
+    """Raise UsageError if so many generated operations do not fit into the memory that is free."""
+    needed, room = _BYTES_OF_NODE * operations, available_memory()
+    if needed > room:
+        raise UsageError(
+            "the job", f"its traces have {format_count(operations)} operations or more, which need "
+            f"{format_bytes(needed)} of memory, and {format_bytes(room)} are free",
+            "take fewer layers, or fewer micro-batches",
+        )  # fmt: skip
+
+
+def trace_of_rows(
+    step: StepOrder, roles: Sequence[str], world_size: int, at_once: int = 1
+) -> Trace:
     """Make the trace of ranks that do the same, whose groups are roles.
 
     Computations have no durations. O(nodes).
 
     - ``roles``: Those of the job, in their order; the trace has the ones that its rows name.
+    - ``at_once``: How many traces of about this size there will be.
+    - Raises UsageError if these do not fit into the memory that is free.
     """
     pool = _pool(step.pieces)
+    refuse_too_many(int(np.diff(pool.first)[step.piece].sum()) * at_once)
     program = _program(pool, step.piece, step.micro_batch)
     used = {row.role for row in pool.rows}
     own = [role for role in roles if role in used]

@@ -37,11 +37,21 @@ from nadi.trace.attributes import JoinedAttributes, Part
 from nadi.trace.categories import COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import nearest
-from nadi.trace.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES, ON_DEVICE
+from nadi.trace.schema import (
+    DEPS,
+    DEVICE_WORK,
+    GROUPS,
+    ISSUES,
+    LABELS,
+    NODE_KINDS,
+    NODES,
+    ON_DEVICE,
+)
 from nadi.trace.trace import Provenance, Trace, names_of_both
 from nadi.units import format_ns
 from nadi.version import __version__
 
+_METADATA = NODE_KINDS.index("METADATA")
 _RARE = 100  # launches for one that precedes its call, which then is an error of the recording
 
 
@@ -178,7 +188,7 @@ def _named(device: Trace, rows: Ints, text: str) -> Ints:
 
 def _in_order(device: Trace, start: Ints) -> tuple[Trace, Ints]:
     """Return the trace with other times, and the old row of each of its nodes."""
-    category = device.nodes["category"].to_physical().to_numpy().astype(np.int64)
+    category = device.codes("category").astype(np.int64)
     keys = (device.column("event"), category, -device.column("duration"), start)
     order = np.lexsort(keys)
     new_row = np.empty_like(order)
@@ -286,7 +296,7 @@ def _joined(
         nodes=nodes,
         deps=DEPS.empty(),
         groups=_groups_of(device, host),
-        issues=log.table(),
+        issues=ISSUES.empty(),
         provenance=Provenance(__version__, host.provenance.sources + device.provenance.sources),
         rank=device.rank,
         world_size=device.world_size,
@@ -339,7 +349,8 @@ def link_device(device: Trace) -> Trace:
     device, launcher = align_device(device, log)
     device = mend_marks(transfers_beside_threads(device, launcher, log), log)
     nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
-    return _with_dependencies(device, _NO_HOST, nowhere, device, launcher, log)
+    linked = _with_dependencies(device, _NO_HOST, nowhere, device, launcher, log)
+    return linked.changed(issues=pl.concat([device.issues, log.table()]))
 
 
 _NO_HOST = Trace(
@@ -403,14 +414,15 @@ def _unmatched_rows(host: Trace, match: Match) -> Ints:
 
 
 def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
-    nodes = host.nodes[_unmatched_rows(host, match)]
+    rows = _unmatched_rows(host, match)
     log.add(
-        "link.host-only", "info", int((nodes["kind"] != "METADATA").sum()),
+        "link.host-only", "info", int((host.codes("kind")[rows] != _METADATA).sum()),
         "operations of the host trace match no operation of the device trace",
         "they are kept without a start and duration",
     )  # fmt: skip
-    return nodes.with_columns(
-        comm_type=pl.lit("none", dtype=NODES.dtypes["comm_type"]), comm_bytes=pl.lit(-1, pl.Int64)
+    none = np.zeros(rows.size, dtype=np.int64)
+    return NODES.changed(
+        host.nodes[rows], comm_type=NODES.coded("comm_type", none, ("none",)), comm_bytes=none - 1
     )
 
 
@@ -444,10 +456,7 @@ def _with_dependencies(
     columns, groups = communication(trace, host, host_row, parent, launcher, log)
     nodes = NODES.changed(trace.nodes, parent=parent, exclusive=exclusive, **columns)
     return trace.changed(
-        nodes=nodes,
-        deps=pl.concat([deps, group_order(nodes, groups)]),
-        groups=groups,
-        issues=pl.concat([host.issues, device.issues, log.table()]),
+        nodes=nodes, deps=pl.concat([deps, group_order(nodes, groups)]), groups=groups
     )
 
 

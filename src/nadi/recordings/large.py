@@ -12,6 +12,7 @@ from nadi.recordings.discover import find_files
 from nadi.trace.trace import Trace
 
 _LARGE = 1 << 29  # bytes of content
+_SMALL = 1 << 27  # a process takes about a second to start
 _LIKELY_RATIO = 20  # of content to gzip
 _GZIP_MAGIC = b"\x1f\x8b"
 # memory by content, as benchmarks/large_recordings.py measures it
@@ -24,6 +25,11 @@ _CHOOSE = "choose a part of it, with --step or --window of the command line"
 def are_large(paths: Sequence[Path | str]) -> bool:
     """Tell whether some device trace of a recording has half a GiB of events or more."""
     return any(content_of(file) >= _LARGE for file in find_files(list(paths)).devices)
+
+
+def are_small(devices: Sequence[Path]) -> bool:
+    """Tell whether device traces are read sooner than processes for it have started."""
+    return all(map(is_local, devices)) and sum(map(content_of, devices)) < _SMALL
 
 
 def read_what_is_needed(

@@ -11,15 +11,20 @@ import polars as pl
 
 from nadi.errors import FormatError, InputError, PairError, UsageError
 from nadi.files import files as container
+from nadi.files.files import available_memory
 from nadi.files.settings_text import decode_json
 from nadi.files.trace_files import read
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Trace
+from nadi.units import format_bytes
 
 RANK_MAP = "ranks.json"
 _MOST_RANKS = 2**24
+# of memory, for a rank that has a trace of its own; and for each node of it
+_BYTES_OF_TRACE, _BYTES_OF_PEERS = 4096, 16
 _MESSAGES = ["COMM_SEND", "COMM_RECV"]
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_RANKS)]
 
@@ -44,13 +49,22 @@ class RankMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: str = "nadi ranks"
     version: int = 1
 
-    @property
-    def known(self) -> Bools:
-        """Which ranks have a trace; bool, shape (world_size,)."""
-        found = np.zeros(self.world_size, dtype=np.bool_)
-        for one in self.shared:
+    def entries(self) -> Ints:
+        """Return which of ``shared`` each rank is in; int64, shape (world_size,), -1 for none.
+
+        - Raises FormatError if a range is none of ranks, or a rank is in two.
+        """
+        found = np.full(self.world_size, -1, dtype=np.int64)
+        left = self.world_size
+        for number, one in enumerate(self.shared):
             for first, end in one.ranks:
-                found[first:end] = True
+                left -= end - first
+                if not first < end <= self.world_size or left < 0:
+                    what = (
+                        f"[{first}, {end}] of {one.trace!r} has ranks that are none, or told twice"
+                    )
+                    raise FormatError(RANK_MAP, what, "record the job again")
+                found[first:end] = number
         return found
 
 
@@ -78,33 +92,59 @@ def job_of_ranks(
     - Raises PairError if some ranks have no trace.
     - Raises InputError if a trace cannot be read, or does not fit the map.
     """
-    known = found.known
+    entry = found.entries()
+    known = entry >= 0
     if not known.all():
         some = int(np.argmin(known))
         raise PairError(
             str(folder), f"rank {some} and {int((~known).sum()) - 1:,} others of "
             f"{found.world_size:,} are not recorded", "record all ranks",
         )  # fmt: skip
-    bases: dict[int, Trace] = {}  # of each rank, the trace of a rank that does the same
+    different: dict[str, Trace] = {}  # by the name of its file
     for one in found.shared:
         path = folder / one.trace
         if path.parent != folder:
             raise FormatError(str(folder / RANK_MAP), f"{one.trace!r} is no name of a file", "")
-        progress(f"reading {one.trace}")
-        base = device_part(read(path))
-        for first, end in one.ranks:
-            bases |= dict.fromkeys(range(first, end), base)
-    places = _places(found)
+        if one.trace not in different:
+            progress(f"reading {one.trace}")
+            different[one.trace] = base = device_part(read(path))
+            if base.rank >= found.world_size:
+                what = f"it is rank {base.rank} of a job of {found.world_size:,}"
+                raise PairError(str(path), what, "record the job again")
+    bases = list(different.values())
+    number = {name: at for at, name in enumerate(different)}
+    entry = np.array([number[one.trace] for one in found.shared], dtype=np.int64)[entry]
     roles = _roles(found, bases)
     if roles is not None:
-        return _job_of_roles(bases, roles, found.world_size)
-    return [_trace_of(bases[rank], rank, found, places) for rank in range(found.world_size)]
+        return _job_of_roles(bases, entry, roles)
+    _check_room(found, bases, entry)
+    places = _places(found)
+    return [_trace_of(bases[of], rank, found, places) for rank, of in enumerate(entry.tolist())]
 
 
-def _roles(found: RankMap, bases: Mapping[int, Trace]) -> RankGroups | None:
+def _refuse_too_many(count: int, needed: int) -> None:
+    """Raise InputError if traces of their own for so many ranks do not fit into free memory."""
+    if needed > (room := available_memory()):
+        what = f"{count:,} ranks have peers or groups of their own, which need "
+        what += f"{format_bytes(needed)} of memory, and {format_bytes(room)} are free"
+        raise InputError(RANK_MAP, what, "record a smaller job")
+
+
+def _check_room(found: RankMap, bases: Sequence[Trace], entry: Ints) -> None:
+    """Raise InputError if there is no room for a trace, and groups, for each rank."""
+    largest = {name: max(map(len, groups), default=0) for name, groups in found.families.items()}
+    count = np.bincount(entry, minlength=len(bases)).tolist()
+    needed = 0
+    for base, ranks in zip(bases, count, strict=True):
+        members = sum(largest.get(name, 0) for name in base.groups["description"])
+        needed += ranks * (_BYTES_OF_TRACE + _BYTES_OF_PEERS * base.nodes.height + 8 * members)
+    _refuse_too_many(found.world_size, needed)
+
+
+def _roles(found: RankMap, bases: Sequence[Trace]) -> RankGroups | None:
     """Return the groups that traces use by family; None if a family is none of equal groups."""
     used: set[str] = set()
-    for base in dict.fromkeys(bases.values()):
+    for base in dict.fromkeys(bases):
         used |= set(base.groups["description"])
     members = {}
     for name in sorted(used & set(found.families)):
@@ -119,29 +159,41 @@ def _roles(found: RankMap, bases: Mapping[int, Trace]) -> RankGroups | None:
         raise FormatError(RANK_MAP, error.what, "record the job again") from None
 
 
-def _job_of_roles(bases: Mapping[int, Trace], roles: RankGroups, world_size: int) -> Job:
+def _job_of_roles(bases: Sequence[Trace], entry: Ints, roles: RankGroups) -> Job:
     """Let ranks share a trace whose groups are families, and whose peers are positions in them."""
-    shared: dict[tuple[Trace, tuple[int, ...]], Trace] = {}
-    traces = []
-    for rank in range(world_size):
-        base = bases[rank]
-        names = ("", *base.groups["description"])  # the group of all ranks comes first
-        for name in names[1:]:
-            known = name in roles.members
-            if not known or min(roles.place[name][0][[rank, base.rank]]) < 0:
-                raise _no_group(rank, name)
-        moved = tuple(
-            _position(roles, name, rank) - _position(roles, name, base.rank) if used else 0
-            for name, used in zip(names, _messages_in(base), strict=True)
-        )
-        if (base, moved) not in shared:
-            shared[base, moved] = _by_role(base, roles, moved)
-        traces.append(shared[base, moved])
-    return Job(tuple(traces), MATCHES.empty(), ISSUES.empty(), rank_groups=roles)
+    traces = np.empty(entry.size, dtype=object)
+    order = np.argsort(entry, kind="stable")
+    begin = np.searchsorted(entry[order], np.arange(1, len(bases)))
+    for base, ranks in zip(bases, np.split(order, begin), strict=True):
+        if ranks.size:
+            number, moved = _moved(base, ranks, roles)
+            made = np.empty(len(moved), dtype=object)
+            for case, row in enumerate(moved):
+                made[case] = _by_role(base, roles, row)
+            traces[ranks] = made[number]
+    return Job(tuple(traces.tolist()), MATCHES.empty(), ISSUES.empty(), rank_groups=roles)
 
 
-def _position(roles: RankGroups, name: str, rank: int) -> int:
-    return int(roles.place[name][1][rank]) if name else rank
+def _moved(base: Trace, ranks: Ints, roles: RankGroups) -> tuple[Ints, list[list[int]]]:
+    """Tell how much further than that of a trace's rank the positions of other ranks are.
+
+    - Returns: Which of the different cases each rank is; and of each case by how much, in the group
+      of all ranks and in each group of the trace, where messages are sent.
+    """
+    names = ("", *base.groups["description"])  # the group of all ranks comes first
+    positions, nowhere = [], np.zeros_like(ranks)
+    for name, used in zip(names, _messages_in(base), strict=True):
+        if name and name not in roles.members:
+            raise _no_group(int(ranks[0]), name)
+        place, position = roles.place[name] if name else (None, None)
+        if place is not None and min(place[ranks].min(), place[base.rank]) < 0:
+            raise _no_group(int(ranks[np.argmin(place[ranks])]), name)
+        own = ranks - base.rank if position is None else position[ranks] - position[base.rank]
+        positions.append(own if used else nowhere)
+    number, first = number_rows(positions)
+    needed = first.size * (_BYTES_OF_TRACE + _BYTES_OF_PEERS * base.nodes.height)
+    _refuse_too_many(first.size, needed)
+    return number, np.stack([position[first] for position in positions], axis=1).tolist()
 
 
 def _messages_in(base: Trace) -> list[bool]:

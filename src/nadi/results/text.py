@@ -1,5 +1,6 @@
 """Shared layout of the text output: tables, shortened names, issues, and JSON."""
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from nadi.units import format_count, format_counted, printable
 _MANY_NOTES = 4  # issues that are no warning
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
+_BEGIN, _BEFORE, _MIDDLE, _END = 16, 4, 22, 11  # of a name that looks like another one
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
 _WIDEST = 100_000  # of a table in a file or a pipe
 # what terminals may take as a command, or as an order to show text from right to left
@@ -57,13 +59,50 @@ def make_table(title: str, **columns: str) -> Table:
     return table
 
 
-def name_cell(name: str, otherwise: str = "") -> Text:
+class NameCell(Text):
+    """A shortened name in a table, and the whole one."""
+
+    def __init__(self, name: str, otherwise: str = "") -> None:
+        super().__init__(printable(name, _NAME_WIDTH) or otherwise)
+        self.name = printable(name)
+
+
+def name_cell(name: str, otherwise: str = "") -> NameCell:
     """Format a name for a table: on one line, shortened, without markup."""
-    return Text(printable(name, _NAME_WIDTH) or otherwise)
+    return NameCell(name, otherwise)
+
+
+def tell_apart(cells: Iterable[NameCell]) -> None:
+    """Shorten different names that look alike to their begins, where they differ, and their ends.
+
+    Of the place where a name differs from the others, the part is shown that follows what it has in
+    common with that one with which it has most in common.
+    """
+    alike: dict[str, dict[str, list[NameCell]]] = {}
+    for cell in cells:
+        alike.setdefault(cell.plain, {}).setdefault(cell.name, []).append(cell)
+    for by_name in alike.values():
+        names = sorted(by_name)
+        common = [_num_common(*two) for two in itertools.pairwise(names)]
+        for name, *shared in zip(names, [0, *common], [*common, 0], strict=True):
+            differs = max(shared)
+            if not differs:  # it looks like no other name
+                continue
+            middle = name[max(differs - _BEFORE, 0) :][:_MIDDLE]
+            for cell in by_name[name]:
+                cell.plain = f"{name[:_BEGIN]} ... {middle} ... {name[-_END:]}"
+
+
+def _num_common(one: str, other: str) -> int:
+    """Return with how many equal characters two different texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def print_table(table: Table, console: Console) -> None:
     """Print a table; in a file or a pipe, cells are not cut."""
+    for column in table.columns:
+        tell_apart(cell for cell in column.cells if isinstance(cell, NameCell))
     width = console.width
     if console.soft_wrap:
         wanted = Measurement.get(console, console.options.update(max_width=_WIDEST), table)

@@ -327,6 +327,10 @@ _LEAST = 4 << 20  # bytes of a part
 _Sizes = TypeVar("_Sizes", Floats, Ints)
 
 
+# operations before a use that a load may begin; between uses no further apart, a tensor stays
+DISTANCE = 32
+
+
 def usual_buffers(capacity: Floats | float) -> Floats:
     """Return the bytes of the first tier in which tensors of others pass, of a capacity.
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
+from nadi.kernels.sequences import expand_ranges
 from nadi.trace.arrays import Bools, Bytes, Ints, Ints32
 from nadi.trace.attribute_kernels import count_attributes, place_attributes, place_spans
 from nadi.trace.protobuf_values import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
@@ -35,7 +36,10 @@ SPAN_CODES = frozenset(
 _TEXTS = ("string", "operand", "json", "doc_string")
 _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64")
 _EMPTY = np.zeros(0, dtype=np.uint8)
-_IS_SPAN = np.isin(np.arange(len(ATTRIBUTE_TYPES)), list(SPAN_CODES))
+_IS_SPAN, _IS_TEXT, _IS_INTEGER = (
+    np.isin(np.arange(len(ATTRIBUTE_TYPES)), list(codes))
+    for codes in (SPAN_CODES, [CODES[t] for t in _TEXTS], [CODES[t] for t in _INTEGERS])
+)
 _Columns = tuple[Ints32, Ints32, Bytes, Ints, Ints32]
 
 
@@ -149,9 +153,16 @@ class Attributes:
             return unpack_list(type_name, content)
         return content.decode()
 
-    def of(self, node: int) -> dict[str, Any]:
-        """Return a node's attributes as Python values, by name; -1 for the trace itself."""
-        return {self.names[self.name[row]]: self.python_value(row) for row in self.rows_of(node)}
+    def of(self, node: int, *names: str) -> dict[str, Any]:
+        """Return a node's attributes as Python values, by name; -1 for the trace itself.
+
+        Parameters
+        ----------
+        names
+            Those of interest; all by default.
+        """
+        named = ((self.names[self.name[row]], row) for row in self.rows_of(node))
+        return {n: self.python_value(row) for n, row in named if not names or n in names}
 
     def table(self) -> pl.DataFrame:
         """Return the attributes as a table (``schema.ATTRS``), every value as text."""
@@ -172,8 +183,7 @@ class Attributes:
     def _texts(self) -> npt.NDArray[np.object_]:
         """Format every value as text; most are small integers and plain texts."""
         texts = np.empty(len(self), dtype=np.object_)
-        is_text = np.isin(self.type, [CODES[name] for name in _TEXTS])
-        is_integer = np.isin(self.type, [CODES[name] for name in _INTEGERS])
+        is_text, is_integer = _IS_TEXT[self.type], _IS_INTEGER[self.type]
         is_integer &= (self.value >= 0) | (self.type != CODES["uint64"])
         texts[is_integer] = [str(value) for value in self.value[is_integer].tolist()]
         rows = np.flatnonzero(is_text)
@@ -199,6 +209,13 @@ class Attributes:
     def joined(self, other: Attributes) -> Attributes:
         """Return the attributes of both; within a node those of ``other`` come last."""
         return combined([Part(self), Part(other)])
+
+    def of_nodes(self, nodes: Ints) -> Attributes:
+        """Return the attributes of some nodes, in any order."""
+        nodes = np.unique(nodes)
+        first = np.searchsorted(self.node, nodes)
+        rows = expand_ranges(first, np.searchsorted(self.node, nodes, "right") - first)[1]
+        return self._at(rows, self.node[rows])
 
     def filtered(self, kept: Bools) -> Attributes:
         """Return the attributes that a mask keeps; bool, shape (attributes,)."""

@@ -42,6 +42,8 @@ class IssueLog:
 
     def table(self) -> pl.DataFrame:
         """Return the issues as a table (``schema.ISSUES``)."""
+        if not self._issues:
+            return ISSUES.empty()
         columns = {
             "code": [issue.code for issue in self._issues],
             "severity": [issue.severity for issue in self._issues],

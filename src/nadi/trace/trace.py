@@ -11,7 +11,7 @@ import hashlib
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from nadi.trace.rows import nearest
 from nadi.trace.schema import (
     CATEGORIES,
     CLOCKS,
+    COMM_TYPES,
     DEPS,
     DEVICE_EVENTS,
     DEVICE_WORK,
@@ -282,20 +283,31 @@ class Trace:
 
     def column(self, name: str) -> Ints:
         """Return an integer column of ``nodes`` as int64, shape (nodes,)."""
-        return self.nodes[name].to_numpy()
+        return self.nodes.get_column(name).to_numpy()
 
     def category_mask(self, *categories: str) -> Bools:
         """Return a mask of the nodes in any of ``categories``; bool, shape (nodes,)."""
         # by their numbers in the column: polars takes five times as long for a small trace
-        wanted = np.zeros(len(CATEGORIES), dtype=np.bool_)
-        wanted[[CATEGORIES.index(category) for category in categories]] = True
-        mask: Bools = wanted[self._category]
+        mask: Bools = _among_categories(categories)[self.codes("category")]
         return mask
 
+    def comm_mask(self) -> Bools:
+        """Return a mask of the nodes that are communication; bool, shape (nodes,)."""
+        mask: Bools = self.codes("comm_type") != COMM_TYPES.index("none")
+        return mask
+
+    def codes(self, name: str) -> npt.NDArray[np.uint8]:
+        """Return a column of words by their numbers in its type, shape (nodes,).
+
+        - ``name``: ``kind``, ``category`` or ``comm_type``.
+        """
+        return self._codes[name]
+
     @cached_property
-    def _category(self) -> npt.NDArray[np.uint8]:
-        """The number of each node's category; no copy of a column in one piece."""
-        return self.nodes["category"].to_physical().to_numpy()
+    def _codes(self) -> dict[str, npt.NDArray[np.uint8]]:
+        """The numbers of words, no copies: polars takes as long for one column as for all."""
+        words = self.nodes.select(pl.col("kind", "category", "comm_type").to_physical())
+        return {column.name: column.to_numpy() for column in words.get_columns()}
 
     def name_mask(self, pattern: str) -> Bools:
         """Return a mask of the nodes whose name contains a regular expression (Rust's syntax).
@@ -330,15 +342,17 @@ class Trace:
         return self
 
     def changed(self, **values: Any) -> Trace:
-        """Return the trace with other values; its nodes keep their names and categories."""
+        """Return the trace with other values; its nodes keep their names."""
         made = replace(self, **values)
-        vars(made).update({k: v for k, v in vars(self).items() if k in ("name_codes", "_category")})
+        kept = ("name_codes",) if "nodes" in values else ("name_codes", "_codes")
+        vars(made).update({name: vars(self)[name] for name in kept if name in vars(self)})
         return made
 
     def compact(self) -> Trace:
         """Return the same trace in less memory: what ranks have in common, all share."""
         which, texts = self.name_codes
-        nodes = NODES.compact(self.nodes.with_columns(_shared_names(texts)[1][which]))
+        names = _shared_names(texts)[1][pl.Series(which)]
+        nodes = NODES.compact(NODES.changed(self.nodes, name=names))
         made = replace(self, nodes=nodes)
         vars(made)["name_codes"] = which, texts
         return made
@@ -372,7 +386,8 @@ class PackedTrace(NamedTuple):
         """Return the trace, compact."""
         which, texts = self.name_codes
         texts, names = _shared_names(texts)
-        nodes = NODES.unpacked(self.num_nodes, {**self.columns, "name": names[which]})
+        columns = {**self.columns, "name": names[pl.Series(which)]}
+        nodes = NODES.unpacked(self.num_nodes, columns)
         made = replace(self.rest, nodes=nodes)
         vars(made)["name_codes"] = which, texts
         return made
@@ -384,6 +399,14 @@ def names_of_both(one: Trace, other: Trace) -> tuple[Ints, Ints, tuple[str, ...]
     number = dict(zip(texts, range(len(texts)), strict=True))
     place = np.array([number.setdefault(text, len(number)) for text in others], dtype=np.int64)
     return first.astype(np.int64), place[second], tuple(number)
+
+
+@cache
+def _among_categories(categories: tuple[str, ...]) -> Bools:
+    """Return which of all categories are among some."""
+    wanted = np.zeros(len(CATEGORIES), dtype=np.bool_)
+    wanted[[CATEGORIES.index(category) for category in categories]] = True
+    return wanted
 
 
 @lru_cache(4096)
@@ -501,7 +524,7 @@ class Job:
         ends = (np.searchsorted(rank, ranks, side, order) for side in ("left", "right"))
         found = 0
         for trace, first, last in zip(self.traces, *ends, strict=True):
-            kinds = trace.nodes["kind"].to_physical().to_numpy()
+            kinds = trace.codes("kind")
             found += int((kinds[node[order[first:last]]] == send).sum())
         return found
 

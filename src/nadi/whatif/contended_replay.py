@@ -60,6 +60,9 @@ class _Edges(NamedTuple):
     kernels: SlowedKernels
 
 
+_EDGES: WeakKeyDictionary[EventGraph, dict[tuple[int, float], _Edges | None]] = WeakKeyDictionary()
+
+
 def contended(
     before: EventGraph, after: EventGraph, since: int = 0, unknown: float = PUBLISHED[0]
 ) -> EventGraph:
@@ -78,7 +81,10 @@ def contended(
     - Returns: ``after`` itself where nothing overlaps otherwise than before. O(vertices + edges)
       for each replay; O(traces) if the recording tells of no ratio.
     """
-    edges = _edges(after, since, unknown) if after is not before else None
+    if after is before:
+        return after
+    # changes of times alone share their arrays of edges with the graph before
+    edges = _edges(before if after.in_ptr is before.in_ptr else after, since, unknown)
     if edges is None:
         return after
     kernels = edges.kernels
@@ -104,7 +110,17 @@ def contended(
 
 
 def _edges(graph: EventGraph, since: int, unknown: float) -> _Edges | None:
-    """Return what communication slows; None if no ratio is known, or no kernel is left."""
+    """Return what communication slows; None if no ratio is known, or no kernel is left.
+
+    It is kept with the graph.
+    """
+    kept = _EDGES.setdefault(graph, {})
+    if (since, unknown) not in kept:
+        kept[since, unknown] = _found_edges(graph, since, unknown)
+    return kept[since, unknown]
+
+
+def _found_edges(graph: EventGraph, since: int, unknown: float) -> _Edges | None:
     known = learn_contention(graph.job)
     if not known.kernels.height or (unknown == PUBLISHED[0] and not known.is_known):
         return None

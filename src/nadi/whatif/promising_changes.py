@@ -16,6 +16,7 @@ from nadi.graph.rank_excess import Excess
 from nadi.graph.unexplained import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
 from nadi.kernels.sequences import union_lengths
+from nadi.trace.arrays import Ints
 from nadi.trace.categories import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, Scale, ScaleWait
@@ -84,7 +85,7 @@ def best_changes(
     operations but not all of it, in half of their time; communication in half of its time; no
     launch overhead; no waits of threads, in each of the two ranges with most of them (a data
     loader, say), and before each of the two operations that most of the others precede; a data
-    loader that works in the process of the steps in others; no gaps between operations, unless
+    loader that works in the process of the steps moved to others; no gaps between operations, unless
     waits or these functions are most of them; what another thread does in half of its time; a step
     in one CUDA graph; balanced ranks; and, where a rank is late, what it does more
     than the others spread evenly over all ranks.
@@ -182,8 +183,11 @@ def _candidates(
     for name in dict.fromkeys(names):
         if _LOADER not in name:
             yield Scale(Selection(name=_expression(name, texts)), _HALF), name
-    for name in (text for text in texts if _OWN_LOADER in text):
-        yield Remove(Selection(name=_expression(name, texts))), "data loader in other processes"
+    for code, name in enumerate(texts):
+        if _OWN_LOADER not in name:
+            continue
+        if _longest(graph, path, np.flatnonzero(which == code)) >= LEAST_GAIN * path.length:
+            yield Remove(Selection(name=_expression(name, texts))), "data loader in other processes"
     yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
 
 
@@ -196,11 +200,17 @@ def _is_of_program(graph: EventGraph, name: str) -> bool:
 def _is_whole(graph: EventGraph, path: CriticalPath, name: str) -> bool:
     """Whether ranges of a name hold operations, and nearly all of a path on a rank."""
     ops = np.flatnonzero(graph.names().to_numpy() == name)
+    covers = _longest(graph, path, ops) >= _NEARLY_ALL * path.length
+    return covers and bool(np.isin(graph.op_parent, ops).any())
+
+
+def _longest(graph: EventGraph, path: CriticalPath, ops: Ints) -> int:
+    """Return how much of the time of a path operations cover on the rank where that is most."""
     begin = int(path.segments["start"][0])
     time = np.clip(graph.time[: 2 * graph.num_ops], begin, begin + path.length)
     ranks = len(graph.job.ranks)
-    most = union_lengths(time[2 * ops], time[2 * ops + 1], graph.op_trace[ops], ranks).max()
-    return most >= _NEARLY_ALL * path.length and bool(np.isin(graph.op_parent, ops).any())
+    lengths = union_lengths(time[2 * ops], time[2 * ops + 1], graph.op_trace[ops], ranks)
+    return int(lengths.max())
 
 
 def _without_waits(graph: EventGraph, waits: ThreadWaits) -> Iterator[tuple[Change, str]]:

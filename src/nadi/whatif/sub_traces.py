@@ -145,7 +145,7 @@ def part_of_device(device: Trace, events: Ints, start: Ints) -> Trace:
         given_attributes=device.attributes.filtered(others),
     )
     rows = np.flatnonzero(kept)
-    category = device.nodes["category"].to_physical().to_numpy().astype(np.int64)
+    category = device.codes("category").astype(np.int64)
     keys = (own, category, -device.column("duration"), moved)
     return sub_trace(device, kept, rows[np.lexsort(tuple(key[rows] for key in keys))])
 

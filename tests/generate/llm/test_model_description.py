@@ -118,9 +118,9 @@ def test_defaults_follow_from_other_values() -> None:
     [
         ({"kv_heads": 3}, "$.kv_heads", "state one of 1, 2, 4"),
         ({"heads": 3}, "$.heads", "3 heads do not divide hidden, 8"),
-        ({"layers": 0}, "$.layers", "0 is not 1 to 65536"),
+        ({"layers": 0}, "$.layers", "0 is not 1 to 16384"),
         ({"hidden": -8}, "$.hidden", "-8 is not 1"),
-        ({"layers": 1 << 30}, "$.layers", "is not 1 to 65536"),
+        ({"layers": 1 << 30}, "$.layers", "is not 1 to 16384"),
         ({"ffn": 0}, "$.ffn", "it is missing"),
         ({"position": "learned"}, "$.max_positions", "it is missing"),
         ({"position": "alibi"}, "$.position", "expected one of: learned, none, rope"),

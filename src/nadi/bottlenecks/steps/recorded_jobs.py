@@ -20,7 +20,6 @@ from nadi.graph.stragglers import find_stragglers
 from nadi.graph.time_parts import communication_by_rank
 from nadi.graph.unexplained import explain_time, unexplained_path
 from nadi.graph.windows import Window, choose_window, find_steps
-from nadi.simulation.on_system import OnSystem, fit_to_system, prices_on
 from nadi.systems.library import read_system_file, shipped_systems
 from nadi.systems.system_file import SystemFile
 from nadi.trace.trace import Job
@@ -31,6 +30,7 @@ from nadi.whatif.what_if_results import WhatIf, what_if
 if TYPE_CHECKING:
     from nadi.graph.module_times import ModuleTimes
     from nadi.recordings.job_of_files import Reading
+    from nadi.simulation.on_system import OnSystem
 
 
 class Asked(NamedTuple):
@@ -61,6 +61,8 @@ class Asked(NamedTuple):
         if self.system is None:
             return what_ifs, None
         progress("predicting")
+        from nadi.simulation.on_system import prices_on  # others do not import the simulator
+
         change = on_system(graph.job, self.system)
         answer = what_if(graph, change, window=window)
         return what_ifs, Prediction(change, prices_on(graph, change.system), answer)
@@ -79,6 +81,8 @@ def on_system(job: Job, described: SystemFile) -> OnSystem:
     UsageError
         If the system does not fit the number of ranks.
     """
+    from nadi.simulation.on_system import fit_to_system
+
     return fit_to_system(job, described, map(read_system_file, shipped_systems()))
 
 
@@ -171,5 +175,5 @@ def _modules(graph: EventGraph, window: Window, path: CriticalPath) -> ModuleTim
 def _parsed(what_if: str | Sequence[str | Change], system: Path | str) -> Asked | None:
     """Parse what is asked, before files are read."""
     if not (what_if or system):
-        return None  # without importing the simulator, which prices communication
+        return None
     return Asked.parse(what_if, system)

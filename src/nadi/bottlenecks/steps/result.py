@@ -43,7 +43,6 @@ from nadi.results.declared import (
 )
 from nadi.results.page.figures import text
 from nadi.results.text import name_cell
-from nadi.simulation.alone.collective import least_collective_time
 from nadi.systems.library import read_system_file, recorded_devices, shipped_systems
 from nadi.systems.system import System
 from nadi.trace.categories import OTHER_KERNELS
@@ -321,7 +320,8 @@ def _what_exceeds(excess: Excess, steps: int) -> str:
     time, name = format_ns(most.more_ns // steps), _shown(most.name)
     if excess.reason == _FUNCTIONS:
         own, others = (format_ns(one // steps) for one in (most.time_ns, most.others_ns))
-        return f"it spends {own} in {name}, the others {others}"
+        rest = f"the others {others}" if most.others_ns else "in which the others are not seen"
+        return f"it spends {own} in {name}, {rest}"
     if excess.reason == _BETWEEN:
         where = f"in {name}, " if most.name else ""
         return f"{where}{time} more between operations than on the others"
@@ -388,7 +388,7 @@ def _device(verdict: Verdict, window: str) -> list[str]:
     if leading.kernel_class == OTHER_KERNELS:
         leads = "kernels of no known class lead"
     first = (
-        f"The device bounds {window}: {share}, {leads} with "
+        f"The device bounds {window}{_mostly(verdict)}: {share}, {leads} with "
         f"{_share(leading.class_ns, verdict)}, most in {_led(leading)}."
     )
     return [first, *_also(verdict)]
@@ -396,7 +396,9 @@ def _device(verdict: Verdict, window: str) -> list[str]:
 
 def _host(verdict: Verdict, window: str) -> list[str]:
     host = verdict.host_ns
-    first = f"The host bounds {window}: {_share(host, verdict)} of the critical path"
+    first = (
+        f"The host bounds {window}{_mostly(verdict)}: {_share(host, verdict)} of the critical path"
+    )
     if verdict.device_idle_ns >= 0:
         first += f", while the device is idle for {_share(verdict.device_idle_ns, verdict)}"
     else:
@@ -416,6 +418,20 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     rest = "".join(f"{' and ' if i else '; '}{share}{'' if i else ' of the path lies'} {what}"
                    for i, (share, what) in enumerate(parts))  # fmt: skip
     return [f"{first}; most in {most}{rest}.", *_once(leads), *_also(verdict)]
+
+
+def _mostly(verdict: Verdict) -> str:
+    """Say which rank has most of the path, where it does more than the others."""
+    return f", mostly on rank {verdict.heaviest}" if verdict.heaviest >= 0 else ""
+
+
+def _in_turn(verdict: Verdict) -> list[str]:
+    """Say what the rank with most of the path does more, where balanced ranks would gain little."""
+    late = verdict.late
+    if verdict.heaviest < 0 or late is None or verdict.is_worth_balancing:
+        return []
+    more = f"Rank {late.rank} has more work than the others: {_reason(late, verdict)}"
+    return [f"{more}. Balanced ranks would gain little, as ranks work in turn."]
 
 
 def _once(leads: Leading) -> list[str]:
@@ -449,7 +465,7 @@ def _in_gaps(verdict: Verdict) -> str:
 
 def _also(verdict: Verdict) -> list[str]:
     """Say how much is not explained, if it is a fifth of the window or more, and who is late."""
-    lines = _late_by_chance(verdict)
+    lines = [*_in_turn(verdict), *_late_by_chance(verdict)]
     rest = verdict.unexplained_ns - (verdict.unnamed_ns if verdict.leading.is_gap else 0)
     if 5 * rest >= verdict.length_ns:
         before = f", most before {_shown(verdict.unnamed_before)} "
@@ -601,6 +617,8 @@ def link_bounds(run: Run) -> tuple[str, str, LeastTime] | None:
 
 
 def _bounds(system: System, reason: str) -> tuple[str, str, LeastTime]:
+    from nadi.simulation.alone.collective import least_collective_time  # imports the simulator
+
     return system.name, reason, partial(least_collective_time, system)
 
 

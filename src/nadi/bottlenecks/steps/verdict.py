@@ -258,6 +258,10 @@ class LateRank:
             return True
         return not self.repeated.is_tested or self.repeated.chance < _BY_CHANCE
 
+    def costs(self, balanced_gain_ns: int) -> int:
+        """Return what its lateness costs: what balanced ranks gain, or how late it began."""
+        return max(balanced_gain_ns, self.began_late_ns)
+
     @property
     def is_alone(self) -> bool:
         """Whether it causes more wait time than all other ranks together."""
@@ -373,6 +377,10 @@ class Verdict:
         For how much of the window its threads were ready to run while others had the processors:
         the share of the recorded steps that recorders counted, of the rank with the least; 0 if
         one says nothing.
+    heaviest
+        The rank with more than half of the critical path, if the others wait for it most as it has
+        other or more work than they; else -1. Balanced ranks may gain nothing all the same, where
+        they work in turn.
     balanced_gain_ns
         The 90 % interval of what balanced ranks gain, where that is 5 % of the window or more.
     """
@@ -399,6 +407,7 @@ class Verdict:
     has_stacks: bool
     has_host_trace: bool
     not_run_ns: int
+    heaviest: int = -1
     balanced_gain_ns: tuple[int, int] | None = None
 
     @property
@@ -456,10 +465,9 @@ def judge(
     idle = device_idle(graph, window.start(graph.time), window.end(graph.time))
     gaps = unexplained.gaps
     largest = bound_by = _largest(parts, path.length - idle if idle >= 0 else 0, exposed, gaps)
-    if late is not None and late.is_straggler:
-        cost = max(path.length - balanced_ns, late.began_late_ns)
-        if cost >= WORTH_BALANCING * path.length:
-            bound_by = "straggler"
+    gain_ns = path.length - balanced_ns
+    if late and late.is_straggler and late.costs(gain_ns) >= WORTH_BALANCING * path.length:
+        bound_by = "straggler"
     return Verdict(
         bound_by=bound_by,
         length_ns=path.length,
@@ -483,7 +491,16 @@ def judge(
         has_stacks=bool((graph.gather("category") == "python").any()),
         has_host_trace=all(map(_has_host_trace, graph.job.traces)),
         not_run_ns=round(least_contention(graph) * path.length),
+        heaviest=_heaviest(path, late),
     )
+
+
+def _heaviest(path: CriticalPath, late: LateRank | None) -> int:
+    """Return the rank of ``Verdict.heaviest``, or -1."""
+    if late is None or not (late.is_alone and late.excess.is_structural and late.is_explained):
+        return -1
+    own = path.segments.filter(rank=late.rank)
+    return late.rank if 2 * (own["end"] - own["start"]).sum() > path.length else -1
 
 
 def _has_host_trace(trace: Trace) -> bool:

@@ -112,7 +112,7 @@ def chakra_fields(trace: Trace, log: IssueLog, *, version: str = "") -> ChakraFi
     columns.append(ColumnOfAttributes("pg_name", "string", trace.column("group"), names))
     columns += [_texts(trace, *entry) for entry in _TEXTS]
     columns = [_without(column, parts, height) for column in columns]
-    category = trace.nodes["category"].to_physical().to_numpy().astype(np.int64)
+    category = trace.codes("category").astype(np.int64)
     columns.append(ColumnOfAttributes("category", "string", category, CATEGORIES))
     rounded = sum(np.maximum(trace.column(c), 0) % 1000 for c in ("start", "duration"))
     log.add(
@@ -203,7 +203,7 @@ def _numbers(trace: Trace, column: str, name: str, type_name: str) -> ColumnOfAt
 def _comm_types(trace: Trace) -> ColumnOfAttributes:
     of_code = [COLLECTIVES.index(name) if name in COLLECTIVES else -1
                for name in COMM_TYPES]  # fmt: skip
-    number = np.array(of_code, dtype=np.int64)[trace.nodes["comm_type"].to_physical().to_numpy()]
+    number = np.array(of_code, dtype=np.int64)[trace.codes("comm_type")]
     is_collective = (trace.nodes["kind"] == "COMM_COLL").to_numpy()
     return ColumnOfAttributes("comm_type", "int64", np.where(is_collective, number, -1))
 

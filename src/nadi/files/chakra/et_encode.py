@@ -198,7 +198,7 @@ def _node_numbers(trace: Trace, *, exact: bool) -> Ints:
     """Return the other numeric columns of nodes; columns 2 and 3 are reserved for names."""
     out = np.empty((trace.nodes.height, 6), dtype=np.int64)
     out[:, 0] = trace.column("id")
-    out[:, 1] = trace.nodes["kind"].to_physical().to_numpy()
+    out[:, 1] = trace.codes("kind")
     out[:, 4], out[:, 5] = start_and_duration(trace, exact=exact)
     return out
 

@@ -316,7 +316,9 @@ def recorded_bytes(rows: Ints, attributes: Attributes) -> Ints:
     - Returns int64, shape (rows,): Bytes; -1 if the profiler recorded no shapes, or no types (lists
       of tensors).
     """
-    return np.array([_bytes(attributes.of(int(row)).get("args")) for row in rows], dtype=np.int64)
+    return np.array(
+        [_bytes(attributes.of(int(row), "args").get("args")) for row in rows], dtype=np.int64
+    )
 
 
 def _bytes(args: Any) -> int:

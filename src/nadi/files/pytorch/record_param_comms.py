@@ -111,6 +111,13 @@ def param_comms(rows: Ints, attributes: Attributes, init_rows: Sequence[int] = (
     )
 
 
+# attributes of a node that are not its operands
+_STATED = (
+    "collective_name", "dtype", "global_rank_start", "global_rank_stride", "in_msg_nelems",
+    "is_asynchronized_op", "pg_name", "pg_size",
+)  # fmt: skip
+
+
 class _Record(NamedTuple):
     """A row of :func:`param_comms`."""
 
@@ -129,8 +136,8 @@ class _Record(NamedTuple):
 
 
 def _records(rows: Ints, attributes: Attributes, init_rows: Sequence[int]) -> list[_Record]:
-    looked_at = np.isin(attributes.node, np.concatenate([rows, np.array(init_rows, dtype=int)]))
-    found = _arguments(attributes.filtered(looked_at))
+    looked_at = np.concatenate([rows, np.array(init_rows, dtype=np.int64)])
+    found = _arguments(attributes.of_nodes(looked_at))
     groups = _groups(found.get(row, {}) for row in init_rows)
     return [_record(row, found.get(row, {}), attributes, groups) for row in rows.tolist()]
 
@@ -169,7 +176,7 @@ def _group_texts(text: str) -> list[dict[str, Any]]:
 
 
 def _record(row: int, arguments: _Arguments, attributes: Attributes, groups: _Groups) -> _Record:
-    stated = _stated(row, attributes)
+    stated = attributes.of(row, *_STATED)
     name_at = max(
         (at for at, leaves in arguments.items() if leaves[0][:2] == (-1, "String")), default=-1
     )
@@ -191,16 +198,6 @@ def _record(row: int, arguments: _Arguments, attributes: Attributes, groups: _Gr
         row, collective, comm_type, sent, group, size if size >= 0 else len(ranks) or -1, ranks,
         rank, src, dst, -1, is_async,
     )  # fmt: skip
-
-
-def _stated(row: int, attributes: Attributes) -> dict[str, Any]:
-    """Return the attributes of a node that are not its operands."""
-    rows = attributes.rows_of(row)
-    return {
-        name: attributes.python_value(at)
-        for at in rows
-        if "." not in (name := attributes.names[attributes.name[at]])
-    }
 
 
 def _value(arguments: _Arguments, position: int) -> str:
@@ -296,7 +293,7 @@ def with_param_comms(trace: Trace) -> Trace:
     is_recorded[rows] = True
     others = np.append(parent[rows], np.flatnonzero(is_recorded[parent]))
     others = others[others >= 0]
-    comm_type = trace.nodes["comm_type"].to_physical().to_numpy().copy()
+    comm_type = trace.codes("comm_type").copy()
     comm_bytes = trace.column("comm_bytes").copy()
     comm_type[others], comm_bytes[others] = COMM_TYPES.index("none"), -1
     comm_type[rows] = [COMM_TYPES.index(one.comm_type) for one in records]
@@ -344,10 +341,10 @@ def c10d_calls(rows: Ints, attributes: Attributes) -> dict[str, Ints]:
       call does not state a value. ``bytes`` is the size of the tensors sent: only of the
       arguments named input, if there are any. O(attributes + rows).
     """
-    attributes = attributes.filtered(np.isin(attributes.node, rows))
+    attributes = attributes.of_nodes(rows)
     calls = []
     for row in rows.tolist():
-        stated = attributes.of(row)
+        stated = attributes.of(row, "inputs.values", "op_schema")
         calls.append(_call(stated.get("inputs.values"), stated.get("op_schema")))
     return {
         name: np.array([call.get(name, -1) for call in calls], dtype=np.int64)

@@ -128,7 +128,7 @@ def device_edges(rank: RankOps, deps: TraceDeps) -> Edges:
     """
     row = np.flatnonzero(rank.trace.category_mask(*DEVICE_WORK))
     op = rank.op_of_row[row]
-    is_comm = (rank.trace.nodes["comm_type"] != "none").to_numpy()[row]
+    is_comm = rank.trace.comm_mask()[row]
     kind = np.where(is_comm, EdgeKind.COMMUNICATION, EdgeKind.KERNEL)
     duration = rank.trace.column("duration")[row]
     before, early, own = _begun_early(rank, deps)
@@ -148,7 +148,7 @@ def _begun_early(rank: RankOps, deps: TraceDeps) -> tuple[Ints, Ints, Ints]:
     """Return kernels before, kernels that begin before their end, and the time after it; ns."""
     trace = rank.trace
     src, dst = deps.of("stream")
-    computes = trace.category_mask("kernel") & (trace.nodes["comm_type"] == "none").to_numpy()
+    computes = trace.category_mask("kernel") & ~trace.comm_mask()
     before, begun, end_before = rank.times(src)
     op, start, end = rank.times(dst)
     early = (begun < start) & (start < end_before) & (end_before < end)

@@ -86,7 +86,7 @@ def _chain(
     trace: Trace, nesting: Nesting, number: Ints, first_op: int, start: Ints, end: Ints
 ) -> tuple[Chain, Ints]:
     """Chain the threads of a rank; also returns each operation's enclosing operation, or -1."""
-    is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[nesting.rows]
+    is_comm = trace.comm_mask()[nesting.rows]
     is_label = trace.category_mask(*LABELS)[nesting.rows]
     kind_of = np.full(number.size + 1, EdgeKind.HOST_OP, dtype=np.uint8)
     kind_of[:-1][is_label] = EdgeKind.HOST_GAP

@@ -23,7 +23,7 @@ from nadi.models.llm.pipeline_schedules import (
     pipeline_schedule,
 )
 from nadi.models.llm.stage_traces import Chunk, message_bytes, plan_from, stage_chunks, stage_trace
-from nadi.models.row_traces import job_by_role, step_totals
+from nadi.models.row_traces import job_by_role, refuse_too_many, step_totals
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job
 
@@ -48,7 +48,11 @@ def job_of_model(model: LanguageModel, plan: ParallelPlan) -> Job:
 
 
 def stage_orders(plan: ParallelPlan) -> list[StageOrder]:
-    """Return what each stage does, in order; in inference the forwards alone."""
+    """Return what each stage does, in order; in inference the forwards alone.
+
+    - Raises UsageError if the traces of it do not fit into the memory that is free.
+    """
+    refuse_too_many(plan.pp * plan.stage_chunks * plan.micro_batches)
     v = plan.chunks if plan.schedule == "interleaved" else 1
     if not plan.inference:
         return list(pipeline_schedule(plan.schedule, plan.pp, plan.micro_batches, v))

@@ -18,7 +18,7 @@ from nadi.files.shipped_files import Shelf
 
 LayerKind: TypeAlias = Literal["dense", "moe"]
 _MOST = 1 << 31  # of anything that is stated
-_MOST_OF = {"layers": 1 << 16, "heads": 1 << 16, "mtp_layers": 1 << 16}
+_MOST_OF = {"layers": 1 << 14, "heads": 1 << 16, "mtp_layers": 1 << 14}
 
 
 class Linear(NamedTuple):

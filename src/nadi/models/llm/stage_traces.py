@@ -365,7 +365,7 @@ def stage_trace(model: LanguageModel, plan: ParallelPlan, stage: int, order: Sta
     Computations have no durations. O(nodes).
     """
     return trace_of_rows(
-        _step(model, plan, stage, order), list(plan.groups(model)), plan.world_size
+        _step(model, plan, stage, order), list(plan.groups(model)), plan.world_size, plan.pp
     )
 
 

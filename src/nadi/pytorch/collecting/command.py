@@ -185,6 +185,8 @@ def _check(folder: Path, program: list[str] | None) -> None:
 
 def _say(found: Collected) -> None:
     """Print what was recorded to standard error."""
+    from shlex import quote
+
     from nadi.results.text import rank_ranges
     from nadi.units import format_counted, printable
 
@@ -201,7 +203,7 @@ def _say(found: Collected) -> None:
             else f"steps that are timed took {100 * abs(found.overhead):.1f} % "
             f"{'longer' if found.overhead >= 0 else 'less'} than steps without a recorder"
         )
-        lines.append(f"analyse it: nadi run {found.folder}")
+        lines.append(f"analyse it: nadi run {quote(str(found.folder))}")
     else:
         lines.append("nothing was recorded")
     lines += [f"missing: {text}" for text in found.missing]

@@ -57,7 +57,7 @@ def communication(
     - and polars.DataFrame: The groups that they refer to. O(communications + attributes of the host
       trace).
     """
-    codes = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
+    codes = trace.codes("comm_type").astype(np.int64)
     rows = np.flatnonzero(codes != _NONE)
     if rows.size == 0:
         return {}, trace.groups
@@ -86,7 +86,7 @@ def communication(
     )  # fmt: skip
     codes = codes.copy()
     codes[rows] = types
-    kinds = trace.nodes["kind"].to_physical().to_numpy().astype(np.int64)
+    kinds = trace.codes("kind").astype(np.int64)
     kinds[rows] = _KIND_OF_CODE[types]
     completed = {name: _scattered(trace, name, rows, values) for name, values in columns.items()}
     completed["comm_type"] = NODES.coded("comm_type", codes)
@@ -118,7 +118,7 @@ class _HostColumns:
 
     def types(self, nodes: Ints) -> Ints:
         """Return the codes of ``comm_type``; the code of ``none`` where a node has no host node."""
-        codes = self._host.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
+        codes = self._host.codes("comm_type").astype(np.int64)
         return np.append(codes, _NONE)[self.rows(nodes)]
 
     def states(self, name: str, nodes: Ints) -> Bools:

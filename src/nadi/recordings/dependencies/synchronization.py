@@ -713,7 +713,7 @@ def _stated_waits(device: Trace) -> _Stated:
     """Read the synchronization events of a device trace that refer to CUDA events."""
     is_wait = device.category_mask("sync") & device.name_mask(r"^(Event Sync|Stream Wait Event)$")
     rows = np.flatnonzero(is_wait)
-    stated = [device.attributes.of(int(row)).get("args") for row in rows]
+    stated = [device.attributes.of(int(row), "args").get("args") for row in rows]
     said = [args if isinstance(args, dict) else {} for args in stated]
 
     def column(key: str) -> Ints:

@@ -28,6 +28,7 @@ from nadi.recordings.dependencies.device_calls import (
 from nadi.recordings.dependencies.operator_nesting import Nesting, threads_sharing_locks
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import pattern
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import LABELS, THREAD_WORK
 from nadi.trace.trace import Trace
 
@@ -55,8 +56,9 @@ def polled_work(here: DeviceCalls, before: Ints, after: Ints) -> tuple[Ints, Boo
     near = running & (after_end >= -_EARLY_NS) & (after_end <= _LATE_NS)
     near &= here.start[work] < end
     names = here.trace.name_codes[0].astype(np.int64)
-    places = np.stack([names[before // 2], names[after // 2], np.where(work >= 0, names[work], -1)])
-    _, place = np.unique(places, axis=1, return_inverse=True)
+    place, _ = number_rows([
+        names[before // 2], names[after // 2], np.where(work >= 0, names[work], -1)
+    ])  # fmt: skip
     waits = np.zeros(work.size, dtype=np.bool_)
     for number in np.unique(place[near]):
         mine = running & (place == number)

@@ -42,22 +42,23 @@ class Across(NamedTuple):
 
 def communications_of(traces: Sequence[Trace]) -> Across:
     """Collect the communication operations of ranks. O(nodes + members of groups)."""
-    parts, groups = [], []
-    for trace in traces:
-        rows = communication_rows(trace.nodes)
-        chosen = trace.nodes[rows].select(_COLUMNS)
-        parts.append(chosen.with_columns(rank=pl.lit(trace.rank, pl.Int64), node=rows))
-        own = trace.groups.select("name", "ranks").with_row_index("group")
-        groups.append(own.with_columns(rank=pl.lit(trace.rank, pl.Int64)))
-    every = pl.concat(groups).with_columns(
+    present = np.array([trace.rank for trace in traces], dtype=np.int64)
+    rows = [communication_rows(trace.nodes) for trace in traces]
+    parts = [trace.nodes.select(_COLUMNS)[own] for trace, own in zip(traces, rows, strict=True)]
+    heights = [trace.groups.height for trace in traces]
+    every = pl.concat([trace.groups.select("name", "ranks") for trace in traces]).with_columns(
         # names alone are not unique: two halves of a job may each have a group "1"
         members=pl.col("ranks").cast(pl.List(pl.String)).list.join(","),
-        group=pl.col("group").cast(pl.Int64),
+        group=np.concatenate([np.arange(height) for height in heights]),
+        rank=np.repeat(present, heights),
     )
     number = every.unique(["name", "members"], maintain_order=True).with_row_index("number")
     numbers = every.join(number.select("name", "members", "number"), on=["name", "members"])
     work = (
         pl.concat(parts)
+        .with_columns(
+            rank=np.repeat(present, [own.size for own in rows]), node=np.concatenate(rows)
+        )
         .join(
             numbers.select("rank", "group", "number"),
             on=["rank", "group"], how="left", maintain_order="left",
@@ -70,12 +71,11 @@ def communications_of(traces: Sequence[Trace]) -> Across:
         .with_row_index("part")
         .with_columns(pl.col("part").cast(pl.Int64))
     )  # fmt: skip
-    present = [trace.rank for trace in traces]
     is_whole = max(trace.world_size for trace in traces) <= len(traces)
     return Across(work, _groups(number, work, present), is_whole)
 
 
-def _groups(number: pl.DataFrame, work: pl.DataFrame, present: list[int]) -> pl.DataFrame:
+def _groups(number: pl.DataFrame, work: pl.DataFrame, present: Ints) -> pl.DataFrame:
     """Add to each group whether all of its members have a trace."""
     users = work.group_by("group").agg(users=pl.col("rank").unique().sort())
     stated = number.select(

@@ -136,14 +136,13 @@ def attack(
     _check_request(models, levels, jobs)
     random = np.random.default_rng(seed)
     progress("generating jobs")
-    wanted = [(model, number) for model in models for number in range(jobs)]
-    corpus = [_make(*one, random) for one in _counted(wanted)]
+    corpus = attacked_corpus(models, jobs, random)
     known = [seen_of(made.recordings[0]) for made in corpus]
     tables = []
     obfuscated = ["original", *(one for one in levels if one not in _LEARNED)]
     for number, level in enumerate(obfuscated, 1):
         progress(f"attacking level {level}, {number} of {len(obfuscated)}")
-        targets = _targets(corpus, known, level, random)
+        targets = released_targets(corpus, known, level, random)
         if len(targets) >= _LEAST_JOBS:
             found = attack_targets(targets)
             size = pl.lit(len(targets), pl.Int64).alias("jobs")
@@ -184,7 +183,13 @@ def _membership(
     )
 
 
-def _targets(
+def attacked_corpus(models: Sequence[str], jobs: int, random: np.random.Generator) -> list[_Made]:
+    """Generate so many jobs of each model, with layouts and devices at random."""
+    wanted = [(model, number) for model in models for number in range(jobs)]
+    return [_make(*one, random) for one in _counted(wanted)]
+
+
+def released_targets(
     corpus: Sequence[_Made], known: Sequence[Seen], level: str, random: np.random.Generator
 ) -> list[Target]:
     """Release two recordings of each job at a level; jobs that are refused are left out."""
@@ -285,9 +290,7 @@ def attack_targets(targets: Sequence[Target]) -> pl.DataFrame:
       guessing the most common answer. O(jobs^3).
     """
     models = [target.model for target in targets]
-    known = np.stack([target.known.vector for target in targets])
-    first = np.stack([target.first.vector for target in targets])
-    second = np.stack([target.second.vector for target in targets])
+    known, first, second = vectors_of(targets)
     scales = [np.stack([getattr(t, name).scale for t in targets])
               for name in ("known", "first", "second")]  # fmt: skip
     found = [
@@ -302,14 +305,22 @@ def attack_targets(targets: Sequence[Target]) -> pl.DataFrame:
         title = "hidden size" if name == "hidden" else name
         found.append((title, max(direct, *likes), _chance(truth)))
     for title, rank in (("equations", _rank_by_equations), ("durations", _rank_by_durations)):
-        ranks = [_rank_of_hidden(target, rank) for target in targets]
-        found.append((f"hidden size by {title}", float(np.mean(ranks)), 0.5))
+        found.append((f"hidden size by {title}", _rank_of_hidden(targets, rank), 0.5))
     whole = [whole_vectors([getattr(t, name) for t in targets]) for name in ("first", "second")]
     for title, pair in (("linkage", whole), ("linkage by volume", scales[1:])):
         linked = _distances(*pair).argmin(axis=1) == np.arange(len(targets))
         found.append((title, float(linked.mean()), 1 / len(targets)))
     found.append(("membership", _found_in_seen(known, first), 0.5))
     return pl.DataFrame(found, schema=["attack", "accuracy", "chance"], orient="row")
+
+
+def vectors_of(targets: Sequence[Target]) -> tuple[Floats, Floats, Floats]:
+    """Return what identification uses of each job as it is known, and of both of its releases."""
+    known, first, second = (
+        np.stack([getattr(target, name).vector for target in targets])
+        for name in ("known", "first", "second")
+    )
+    return known, first, second
 
 
 def identify(models: Sequence[str], known: Floats, first: Floats, second: Floats) -> float:
@@ -352,25 +363,31 @@ def _ridge(known: Floats, seen: Floats, truth: Ints, classes: int) -> float:
     return right / truth.size
 
 
-def _rank_of_hidden(target: Target, rank: Callable[[Target, int], float]) -> float:
-    """Rank the true hidden size behind the released side that stands for it, if there is one.
+def _rank_of_hidden(targets: Sequence[Target], rank: Callable[[Target, Seen, int], float]) -> float:
+    """Rank the true hidden size behind the side of each release that stands for it.
 
-    Which one that is, the attacker is told: it occurs as often as the hidden size does.
+    Which one that is, the attacker is told: it occurs as often as the hidden size does. Releases
+    that have none count only if all have none, as chance.
     """
-    often = target.known.sides.get(target.hidden, 0)
-    stand = [
-        side for side, count in target.first.sides.items()
-        if count == often and abs(side / target.hidden - 1) < _FARTHEST
-    ]  # fmt: skip
-    return float(np.mean([rank(target, side) for side in stand])) if stand else 0.5
+    ranks = []
+    for target in targets:
+        often = target.known.sides.get(target.hidden, 0)
+        for release in (target.first, target.second):
+            stand = [
+                side for side, count in release.sides.items()
+                if count == often and abs(side / target.hidden - 1) < _FARTHEST
+            ]  # fmt: skip
+            if stand:
+                ranks.append(np.mean([rank(target, release, side) for side in stand]))
+    return float(np.mean(ranks)) if ranks else 0.5
 
 
-def _rank_by_equations(target: Target, side: int) -> float:
-    return rank_of_side(target.hidden, side, target.first.products)
+def _rank_by_equations(target: Target, release: Seen, side: int) -> float:
+    return rank_of_side(target.hidden, side, release.products)
 
 
-def _rank_by_durations(target: Target, side: int) -> float:
-    estimate = side_by_durations(side, target.first.timed, target.device)
+def _rank_by_durations(target: Target, release: Seen, side: int) -> float:
+    estimate = side_by_durations(side, release.timed, target.device)
     return rank_of_estimate(target.hidden, side, estimate)
 
 

@@ -311,13 +311,11 @@ def _sum_of_terms(
     A case pays for a quarter of a term, so that a few of them cannot be met by chance.
     O(cases x candidates) for each term.
     """
-    apart = columns.copy()  # what terms that were taken do not explain
+    apart = columns  # what terms that were taken do not explain
     chosen: list[int] = []
     factors, left = np.zeros(0), wanted
     place = first
     while True:
-        direction = apart[:, place] / np.sqrt(apart[:, place] @ apart[:, place])
-        apart -= np.outer(direction, direction @ apart)
         kept, found = _not_negative(columns[:, [*chosen, place]], wanted)
         trial = [[*chosen, place][one] for one in kept]
         after = wanted - columns[:, trial] @ found
@@ -327,6 +325,8 @@ def _sum_of_terms(
         most = min(terms, wanted.size // 4)
         if np.abs(left).max() < FITS / 100 or len(chosen) >= most:
             break
+        direction = apart[:, place] / np.sqrt(apart[:, place] @ apart[:, place])
+        apart = apart - np.outer(direction, direction @ apart)
         gain = _gains(apart, left)
         gain[chosen] = 0.0
         place = int((gain >= gain.max() * (1 - 1e-9)).argmax())

@@ -285,8 +285,11 @@ def _busiest(trace: Trace) -> int:
 
 
 def _coarse(sent: int, random: Random) -> int:
-    """Round a noisy volume to a power of 4: by volumes along axes, models are recognized."""
-    return int(4.0 ** math.floor(math.log(max(sent, 1), 4) + random.random()))
+    """Round a noisy volume to a power of 64: by volumes along axes, models are recognized.
+
+    By powers of 4 they are: 31 % of five models, where chance is 20 %.
+    """
+    return 1 << 6 * math.floor(math.log(max(sent, 1), 64) + random.random())
 
 
 def _all_reduce(sent: int, members: int) -> int:

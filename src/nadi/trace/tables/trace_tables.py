@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -91,7 +91,7 @@ class Table:
         if not length:
             return self.empty()
         if not constants:
-            return pl.DataFrame(series)
+            return self._known(pl.DataFrame(series), series)
         rows = pl.DataFrame(series or {"": pl.repeat(0, length, eager=True)})
         # polars keeps a constant as one value: most columns of most traces cost nothing
         return rows.with_columns(**constants).select(list(self.dtypes))
@@ -113,12 +113,12 @@ class Table:
 
         ``with_columns`` hands each column to a thread, which takes longer than a small column.
         """
-        made = {
-            column.name: _series(column, frame.height, values[column.name])
-            for column in self.columns
-            if column.name in values
-        }
-        return pl.DataFrame([made.get(one.name, one) for one in frame.get_columns()])
+        made, series = frame.clone(), []
+        for place, column in enumerate(self.columns):
+            if column.name in values:
+                series.append(_series(column, frame.height, values[column.name]))
+                made.replace_column(place, series[-1])
+        return self._known(made, series) if self._checked.get(id(frame)) is frame else made
 
     def coded(self, name: str, codes: npt.NDArray[Any], words: tuple[str, ...] = ()) -> pl.Series:
         """Return a column of words by their positions in ``words``.
@@ -130,7 +130,7 @@ class Table:
             dtype = self.dtypes[name]
             listed = words or dtype.categories  # type: ignore[union-attr]
             self._words[key] = pl.Series(name, listed, dtype=dtype)
-        return self._words[key][codes.astype(np.uint32, copy=False)]
+        return self._words[key][pl.Series(codes.astype(np.uint32, copy=False))]
 
     @cached_property
     def _words(self) -> dict[tuple[str, tuple[str, ...]], pl.Series]:
@@ -144,8 +144,10 @@ class Table:
         """Yield the columns that have other values than the missing one."""
         for column, values in zip(self.columns, frame.get_columns(), strict=True):
             none = column.missing
-            if none is None or (
-                values.len() and (values.item(0) != none or not (values == none).all())
+            if (
+                none is None
+                or (values.len() and not (none == values.item(0) == values.item(-1)))
+                or not (values == none).all()
             ):
                 yield values
 
@@ -190,6 +192,12 @@ class Table:
                 raise ValueError(f"table {self.name}: {nulls} nulls in column {series.name!r}")
         self._checked[id(frame)] = frame
 
+    def _known(self, frame: pl.DataFrame, new: Sequence[pl.Series]) -> pl.DataFrame:
+        """Return a frame whose columns have their types: checked, if the new ones lack nulls."""
+        if not any(series.null_count() for series in new):
+            self._checked[id(frame)] = frame
+        return frame
+
     @cached_property
     def _checked(self) -> WeakValueDictionary[int, pl.DataFrame]:
         return WeakValueDictionary()
@@ -202,10 +210,12 @@ class Table:
 def _series(column: Column, length: int, value: Any) -> pl.Series:
     if isinstance(value, pl.Series):
         series = value.alias(column.name)
-        if series.dtype != column.dtype:
-            series = series.cast(column.dtype)
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "ib":  # a given type takes longer
+        series = pl.Series(column.name, value)
     else:
         series = pl.Series(column.name, value, dtype=column.dtype)
+    if series.dtype != column.dtype:
+        series = series.cast(column.dtype)
     if len(series) != length:
         raise ValueError(f"column {column.name!r}: {len(series)} values for {length} rows")
     return series
