@@ -8,10 +8,10 @@ as layers, or train adapters alone. Of training with a tier that stages share, p
 stages are drawn, in chunks and not, with each kind of recomputation and of placed tensors. Of each
 plan, on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the
 generated job (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and
-the placement in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
-first two. Of inference without a tier, the study and a step of a server (``nadi serve``) do, too. A
-plan that does not fit its device is asked of one with 1 TiB. What a command does not
-know of a plan has no answer, and counts as one that differs. Of each shipped
+the placement in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and
+without one the first two. Of inference without a tier, the study and a step of a server (``nadi
+serve``) do, too. A plan that does not fit its device is asked of one with 1 TiB. What a command
+does not know of a plan has no answer, and counts as one that differs. Of each shipped
 system ``nadi estimate --check`` has to be within 5 %.
 
     python verification/one_answer.py [PART ...]

@@ -85,10 +85,10 @@ def best_changes(
     operations but not all of it, in half of their time; communication in half of its time; no
     launch overhead; no waits of threads, in each of the two ranges with most of them (a data
     loader, say), and before each of the two operations that most of the others precede; a data
-    loader that works in the process of the steps moved to others; no gaps between operations, unless
-    waits or these functions are most of them; what another thread does in half of its time; a step
-    in one CUDA graph; balanced ranks; and, where a rank is late, what it does more
-    than the others spread evenly over all ranks.
+    loader that works in the process of the steps moved to others; no gaps between operations,
+    unless waits or these functions are most of them; what another thread does in half of its time;
+    a step in one CUDA graph; balanced ranks; and, where a rank is late, what it does more than the
+    others spread evenly over all ranks.
 
     Parameters
     ----------
