@@ -26,8 +26,9 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError
 from nadi.memory.linear_programs import LinearProgram, Optimum, solve_program
-from nadi.memory.placed_tensors import DISTANCE, JobTensors, TraceTensors, visits_of
+from nadi.memory.placed_tensors import JobTensors, TraceTensors, visits_of
 from nadi.memory.placement_choice import ByRoom, TierRoom, moves_ever
+from nadi.systems.memory_tiers import DISTANCE
 from nadi.trace.arrays import Floats, Ints
 
 

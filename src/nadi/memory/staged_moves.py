@@ -22,8 +22,8 @@ import numpy as np
 import polars as pl
 
 from nadi.memory.in_place_access import works_in_place
-from nadi.memory.placed_tensors import DISTANCE, TraceTensors, Visits, visits_of
-from nadi.systems.memory_tiers import update_parts
+from nadi.memory.placed_tensors import TraceTensors, Visits, visits_of
+from nadi.systems.memory_tiers import DISTANCE, update_parts
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEPS, NODES, TENSOR_ROLES
 from nadi.trace.trace import Trace

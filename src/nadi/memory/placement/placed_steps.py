@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 
 from nadi.errors import Parameter, UsageError, checked
-from nadi.memory.placed_tensors import DISTANCE, JobTensors, tensors_of_job
+from nadi.memory.placed_tensors import JobTensors, tensors_of_job
 from nadi.memory.placement_choice import ByRules, PlacementRule, Placer, TierRoom, rooms_of
 from nadi.memory.staged_moves import Staging
 from nadi.memory.table_lookups import RowCache
@@ -18,7 +18,7 @@ from nadi.memory.tier_accounts import TierAccounts, TieredJob, accounts_of, tier
 from nadi.recordings.jobs import read_ranks
 from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.simulation import Simulation
-from nadi.systems.memory_tiers import at_bandwidth, at_latency, usual_buffers
+from nadi.systems.memory_tiers import DISTANCE, at_bandwidth, at_latency, usual_buffers
 from nadi.systems.prices.priced_traces import price_job
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
