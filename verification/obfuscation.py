@@ -90,12 +90,12 @@ _DIGITS = 16  # of a pseudonym
 _BEGIN = 4  # bytes of a text of more than 12 that a table has beside its place
 _DRAWN, _OFF = 20_000, 0.012
 _DRAWN_SYSTEMS, _ORDER_ON_LINKS = 200, 5e-4
-_RELATION = PrivacyLoss(1.0, {}, 100_000, 1 << 20, 0).relation
+_RELATION = PrivacyLoss(1.0, {}, 100_000, 0).relation
 # of obfuscation.json besides its sentences
 _KEYS = (
     "level", "names", "shapes", "structure", "private", "not_guaranteed", "salt", "key_check",
-    "how_far", "measure", "systems", "at_most", "privacy", "epsilon", "spent", "times", "sizes",
-    "count", "neighboring_relation", "mechanism", "discrete Laplace noise", "computations",
+    "how_far", "measure", "systems", "at_most", "privacy", "epsilon", "spent", "times", "count",
+    "neighboring_relation", "mechanism", "discrete Laplace noise", "computations",
     "comm_group.json", "box", "network", "a switch between all ranks", "bandwidth_gb_per_s",
     "latency_us",
     "speed_of_computations", "difference of the simulated time of the whole job",

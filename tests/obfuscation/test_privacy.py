@@ -99,10 +99,9 @@ def test_neighbors_differ_in_one_time_that_is_published(after: int, length: int)
 
 
 def _exact(job: nadi.Job) -> nadi.Job:
-    """Release a job without noise, and without rounding."""
+    """Release a job without noise."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(private_job, "discrete_laplace", lambda scale, random: 0)
-        patch.setattr(private_job, "_coarse", lambda sent, random: sent)
         return private_job.noisy_job(job, 1.0)[0]
 
 
@@ -126,10 +125,10 @@ def _training(layers: int, expert_bytes: str, *, sharded: bool) -> nadi.Job:
     return made.job
 
 
-def test_types_numbers_and_partial_groups_are_not_published() -> None:
-    """One volume in many ways: what leaves is the same, but for the times that are rounded."""
+def test_types_numbers_sizes_and_partial_groups_are_not_published() -> None:
+    """What leaves of jobs is the same, but for the times."""
     jobs = [_exact(_training(*how, sharded=sharded)) for *how, sharded in
-            ((8, "4 MiB", False), (4, "4 MiB", False), (8, "4 MiB", True))]  # fmt: skip
+            ((8, "4 MiB", False), (4, "4 MiB", False), (8, "4 GiB", True))]  # fmt: skip
     for one in jobs[1:]:
         for before, now in zip(jobs[0].traces, one.traces, strict=True):
             assert before.nodes.drop("duration").equals(now.nodes.drop("duration"))
@@ -139,23 +138,11 @@ def test_types_numbers_and_partial_groups_are_not_published() -> None:
     assert [ranks.tolist() for ranks in groups.members.values()] == [[[0, 1, 2, 3]]]
 
 
-def test_volume_and_time_stay() -> None:
-    job = _training(8, "4 MiB", sharded=False)
-    done = _exact(job)
+def test_time_stays() -> None:
+    done = _exact(_training(8, "4 MiB", sharded=False))
     nodes = done.traces[0].nodes
-    sent = nodes["comm_bytes"].clip(0).sum() * 2 * 3 / 4
-    of_pairs, of_all, of_half = 8 * 2**20, 4 * 2**20 * 3 / 4, 2**20 / 2
-    assert isclose(sent, of_pairs + of_all + of_half, rel_tol=1e-4)
     assert nodes["duration"].clip(0).sum() == 840_000
     assert nadi.simulate(done, nadi.load_system("dgx-h100", 4)).makespan > 840_000
-
-
-@given(st.integers(1, 1 << 45), st.integers(0, 1 << 30))
-def test_volumes_are_powers_of_64_near_the_noisy_one(sent: int, seed: int) -> None:
-    coarse = private_job._coarse(sent, Random(seed))
-    assert coarse.bit_count() == 1
-    assert coarse.bit_length() % 6 == 1
-    assert sent / 64.001 < coarse < sent * 64.001
 
 
 def test_messages_and_groups_within_a_pipeline_are_one_axis() -> None:

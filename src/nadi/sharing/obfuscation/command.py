@@ -17,7 +17,7 @@ removes what the levels above it remove:
   shapes     exact sizes and shapes
   structure  single operations, layers and micro-batches: computation between
              communications is one block, and communications are merged
-  private    exact times and sizes, by differential privacy
+  private    exact times, by differential privacy, and what is communicated
 
 FOLDER gets a trace per rank and obfuscation.json, which states what is preserved, what is
 not, and against whom that helps. docs/obfuscate.md has the limits of the guarantee.

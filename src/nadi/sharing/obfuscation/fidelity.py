@@ -34,7 +34,7 @@ from nadi.systems.prices.priced_traces import price_job
 from nadi.systems.system import Dimension, Network, System
 from nadi.trace.arrays import Floats
 from nadi.trace.trace import Job
-from nadi.units import format_bytes, format_ns
+from nadi.units import format_ns
 
 
 class Box(NamedTuple):
@@ -248,13 +248,12 @@ GUARANTEES = {
         0.03,
     ),
     "private": Guarantee(
-        "for how long each rank computes and how much each axis of communication carries, both "
-        "noisy",
-        "what structure removes; order, types, number and overlap of communications, groups "
-        "within an axis, and the exact time and size of everything",
-        "someone who knows all of the job but whether one short computation or one small "
-        "communication is in it, up to epsilon; not about the parallel layout, which is published "
-        "as it is",
+        "for how long each rank computes, with noise, and along which axes ranks communicate",
+        "what structure removes; order, types, number, sizes and overlap of communications, groups "
+        "within an axis, and the exact time of everything",
+        "someone who knows all of the job but whether one short computation is in it, up to "
+        "epsilon, and who knows nothing of its communication; not about the parallel layout, which "
+        "is published as it is",
         -1.0,
     ),
 }
@@ -280,9 +279,8 @@ class PrivacyLoss:
         Of the whole release.
     spent
         Its parts: what was released, and the epsilon of that.
-    unit_ns, unit_bytes
-        Neighboring jobs differ by one computation that lasts at most so long, or by one
-        communication by which each member sends at most so many bytes.
+    unit_ns
+        Neighboring jobs differ by one computation that lasts at most so long.
     computations
         The number of computations, with noise.
     """
@@ -290,7 +288,6 @@ class PrivacyLoss:
     epsilon: float
     spent: dict[str, float]
     unit_ns: int
-    unit_bytes: int
     computations: int
 
     @property
@@ -299,8 +296,8 @@ class PrivacyLoss:
         return (
             "two jobs whose ranks communicate along the same axes, and of which the same ranks "
             "share a trace, are neighbors if one trace of one of them has one more computation, "
-            f"of at most {format_ns(self.unit_ns)}; or if it has one more communication, by which "
-            f"each member sends at most {format_bytes(self.unit_bytes)}"
+            f"of at most {format_ns(self.unit_ns)}; what they communicate along these axes may "
+            "differ in any way"
         )
 
 

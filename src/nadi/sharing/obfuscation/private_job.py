@@ -1,8 +1,8 @@
-"""Level ``private``: noisy numbers only: how long ranks compute, and how much each axis carries.
+"""Level ``private``: noisy numbers only: how long ranks compute.
 
-Order, types and number of communications, and the groups within an axis, name a model's family;
-none of them is published. A rank computes for its noisy time in equal parts, and after each part
-every axis has one all-reduce of equal size.
+Order, types, number and sizes of communications, and the groups within an axis, name a model's
+family; none of them is published. A rank computes for its noisy time in equal parts, and after each
+part every axis has one all-reduce, of a size that is the same for every job.
 
 Read the owner's key from a file.
 
@@ -25,7 +25,7 @@ which direction messages go.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from random import Random, SystemRandom
@@ -38,8 +38,6 @@ from nadi.files.chakra.chakra_attributes import NAMES_OF_COLUMNS
 from nadi.files.files import locate
 from nadi.sharing.obfuscation.fidelity import PrivacyLoss
 from nadi.sharing.obfuscation.secret_key import SecretKey, key_of
-from nadi.systems.nccl.measured import nccl_tests_factors
-from nadi.trace.arrays import Floats, Ints
 from nadi.trace.categories import HTA_CALLS, KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.trace.groups import RankGroups
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
@@ -61,50 +59,32 @@ from nadi.version import __version__
 _Members = tuple[int, ...]
 
 
-def _axes_of(job: Job) -> tuple[RankGroups, Floats]:
-    """Return the axes of a job's communication.
+def _axes_of(job: Job) -> RankGroups:
+    """Return the axes of a job's communication: the groups of each, as roles of a job.
 
     Ranks that send messages to each other, in one or several steps, are a group. A group whose
-    ranks are all in another one counts as that one.
-
-    - Returns RankGroups: The groups of each axis, as roles of a job. O(nodes + groups^2).
-    - and numpy.ndarray: float64, shape (axes,): bytes that a rank sends along each, the mean over
-      its ranks.
+    ranks are all in another one counts as that one. O(nodes + groups^2).
     """
-    volume: dict[_Members, float] = {}
-    pairs: dict[_Members, float] = {}
+    whole: dict[_Members, None] = {}
+    pairs: dict[_Members, None] = {}
     for rank in range(len(job.traces)):
-        for members, is_message, sent in _uses(job, rank):
-            into = pairs if is_message else volume
-            into[members] = into.get(members, 0.0) + sent
-    chains = _connected(pairs)
-    for members, sent in pairs.items():
-        chain = next(one for one in chains if members[0] in one)
-        volume[chain] = volume.get(chain, 0.0) + sent
-    largest = _maximal(volume)
-    total = dict.fromkeys(largest, 0.0)
-    for members, sent in volume.items():
-        total[next(one for one in largest if set(members) <= set(one))] += sent
-    axes = _disjoint(largest)
+        for members, is_message in _uses(job, rank):
+            (pairs if is_message else whole)[members] = None
+    axes = _disjoint(_maximal([*whole, *_connected(pairs)]))
     groups = {f"group{number}": np.array(axis) for number, axis in enumerate(axes)}
-    means = [sum(total[one] for one in axis) / sum(len(one) for one in axis) for axis in axes]
-    return RankGroups(groups, len(job.traces)), np.array(means)
+    return RankGroups(groups, len(job.traces))
 
 
-def _uses(job: Job, rank: int) -> Iterator[tuple[_Members, bool, float]]:
-    """Yield each group in which a rank communicates, or peer, and the bytes that it sends."""
+def _uses(job: Job, rank: int) -> Iterator[tuple[_Members, bool]]:
+    """Yield each group in which a rank communicates, or it and a peer, and whether by messages."""
     trace = job.own_trace(rank)
-    used = trace.nodes.filter(pl.col("kind").is_in(["COMM_COLL", "COMM_SEND"])).group_by(
-        "kind", "comm_type", "group", "dst", maintain_order=True
-    ).agg(pl.col("comm_bytes").clip(0).sum())  # fmt: skip
-    for kind, comm_type, group, dst, size in used.iter_rows():
+    talks = pl.col("kind").is_in(["COMM_COLL", "COMM_SEND"])
+    used = trace.nodes.filter(talks).select("kind", "group", "dst").unique(maintain_order=True)
+    for kind, group, dst in used.iter_rows():
         if kind == "COMM_SEND":
-            yield tuple(sorted({rank, dst})), True, float(size)
-            continue
-        members = _members(trace, group, len(job.traces))
-        whole, bus = nccl_tests_factors(comm_type, len(members))
-        if len(members) > 1:
-            yield members, False, float(size * whole * (bus or 1.0))
+            yield tuple(sorted({rank, dst})), True
+        elif len(members := _members(trace, group, len(job.traces))) > 1:
+            yield members, False
 
 
 def _members(trace: Trace, group: int, num_ranks: int) -> _Members:
@@ -112,7 +92,7 @@ def _members(trace: Trace, group: int, num_ranks: int) -> _Members:
     return tuple(sorted(ranks)) or tuple(range(num_ranks))
 
 
-def _connected(pairs: dict[_Members, float]) -> list[_Members]:
+def _connected(pairs: Iterable[_Members]) -> list[_Members]:
     """Return the sets of ranks that messages connect."""
     found: list[set[int]] = []
     for pair in pairs:
@@ -122,7 +102,7 @@ def _connected(pairs: dict[_Members, float]) -> list[_Members]:
     return [tuple(sorted(one)) for one in found]
 
 
-def _maximal(groups: dict[_Members, float]) -> list[_Members]:
+def _maximal(groups: Iterable[_Members]) -> list[_Members]:
     """Return the groups that are in no other, the largest first."""
     found: list[_Members] = []
     sets: list[set[int]] = []
@@ -218,15 +198,15 @@ def _happens(rate: Fraction, random: Random) -> bool:
 
 
 _UNIT_NS = 100_000
-_UNIT_BYTES = 1 << 20
-_PARTS = {"times": Fraction(1, 2), "sizes": Fraction(1, 4), "count": Fraction(1, 4)}
+_BYTES = 1 << 24  # of each all-reduce: one that followed from times would tell these twice
+_PARTS = {"times": Fraction(3, 4), "count": Fraction(1, 4)}
 LEAST_EPSILON, _MOST_EPSILON = 0.001, 1000.0
 _LARGEST_BOTTOM = 10**6
 _ROUNDS = 64  # the same for every job: the number of layers and of micro-batches is in none
 
 
 def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[Job, PrivacyLoss]:
-    """Return a job of noisy times and volumes, and what it spends.
+    """Return a job of noisy times, and what it spends.
 
     - ``job``: Without names, from :func:`nadi.sharing.obfuscation.obfuscate.simulator_job`, with
       times.
@@ -248,26 +228,17 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
     different = list({id(trace): trace for trace in job.traces}.values())
     noise = _UNIT_NS / part["times"]
     times = {id(one): _busiest(one) + discrete_laplace(noise, random) for one in different}
-    axes, means = _axes_of(job)
-    noise = (_UNIT_BYTES + 1) / part["sizes"]  # the mean is rounded
-    sent = [
-        _coarse(round(size) + discrete_laplace(noise, random), random) for size in means.tolist()
-    ]
+    axes = _axes_of(job)
     made: dict[tuple[int, tuple[str, ...]], Trace] = {}
     traces = []
     for rank, trace in enumerate(job.traces):
         own = tuple(role for role, place in axes.place.items() if place[0][rank] >= 0)
         if (id(trace), own) not in made:
-            sizes = [
-                _all_reduce(sent[number], ranks.shape[1])
-                for number, (role, ranks) in enumerate(axes.members.items())
-                if role in own
-            ]
-            made[id(trace), own] = _rounds(trace, max(times[id(trace)], 1), own, sizes)
+            made[id(trace), own] = _rounds(trace, max(times[id(trace)], 1), own)
         traces.append(made[id(trace), own])
     count = sum(int((trace.nodes["kind"] == "COMP").sum()) for trace in different)
     loss = PrivacyLoss(
-        epsilon, {name: float(one) for name, one in part.items()}, _UNIT_NS, _UNIT_BYTES,
+        epsilon, {name: float(one) for name, one in part.items()}, _UNIT_NS,
         max(count + discrete_laplace(1 / part["count"], random), 0),
     )  # fmt: skip
     groups = axes if axes.members else RankGroups({}, len(job.traces))
@@ -284,20 +255,7 @@ def _busiest(trace: Trace) -> int:
     return int(np.bincount(lane.reshape(-1), time[computes]).max(initial=0))
 
 
-def _coarse(sent: int, random: Random) -> int:
-    """Round a noisy volume to a power of 64: by volumes along axes, models are recognized.
-
-    By powers of 4 they are: 31 % of five models, where chance is 20 %.
-    """
-    return 1 << 6 * math.floor(math.log(max(sent, 1), 64) + random.random())
-
-
-def _all_reduce(sent: int, members: int) -> int:
-    """Return the size of one of all all-reduces, by which a member sends so many bytes."""
-    return max(round(sent * members / (2 * (members - 1) * _ROUNDS)), 1)
-
-
-def _rounds(trace: Trace, time: int, roles: Sequence[str], sizes: Sequence[int]) -> Trace:
+def _rounds(trace: Trace, time: int, roles: Sequence[str]) -> Trace:
     """Return a trace of equal rounds: a computation, and then one all-reduce after the other."""
     per_round = 1 + len(roles)
     size = _ROUNDS * per_round
@@ -306,9 +264,6 @@ def _rounds(trace: Trace, time: int, roles: Sequence[str], sizes: Sequence[int])
     ends = np.rint(np.linspace(0, time, _ROUNDS + 1)).astype(np.int64)
     nothing = np.full(size, -1, dtype=np.int64)
 
-    def of_communication(values: Sequence[int]) -> Ints:
-        return np.concatenate([[-1], np.array(values, dtype=np.int64)])[place]
-
     duration = nothing.copy()
     duration[computes] = np.maximum(np.diff(ends), 1)
     nodes = NODES.build(size, {
@@ -316,7 +271,7 @@ def _rounds(trace: Trace, time: int, roles: Sequence[str], sizes: Sequence[int])
         "name": np.where(computes, "block", "all_reduce"), "category": ["operator"] * size,
         "is_cpu": np.zeros(size, dtype=np.bool_), "duration": duration,
         "comm_type": np.where(computes, "none", "all_reduce"),
-        "comm_bytes": of_communication(sizes), "group": of_communication(range(len(roles))),
+        "comm_bytes": np.where(computes, -1, _BYTES), "group": np.where(computes, -1, place - 1),
     })  # fmt: skip
     before = np.arange(size - 1)
     return Trace(
