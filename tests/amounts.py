@@ -1,4 +1,5 @@
-"""How much tests try: 1/48 in short runs, 1/4 in ``.ci/run``, all with NADI_TEST_ALL=1."""
+"""How much tests try: 1/48 in short runs, 1/4 (files that others wrote: 1/12) in
+``.ci/run``, all with NADI_TEST_ALL=1."""
 
 import os
 from collections.abc import Iterable

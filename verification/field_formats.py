@@ -80,7 +80,8 @@ def nsight_events(path: Path) -> Iterator[Event]:
             text = row["text"] if row["text"] is not None else texts[row["textId"]]
             found = re.match(r"(?s)(.*?)(?:, seq = \d+)?, op_id = \d+", text)
             name = found[1] if found else text
-            is_operator = found and not name.startswith("nccl:")
+            # of NCCL itself the calls, such as ncclSend, run as operators do
+            is_operator = re.match("nccl[A-Z]", name) or (found and not name.startswith("nccl:"))
             yield Event("operator" if is_operator else "annotation", name, base + row["start"],
                         row["end"] - row["start"])  # fmt: skip
         for row in rows("CUPTI_ACTIVITY_KIND_RUNTIME"):

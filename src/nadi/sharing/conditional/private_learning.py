@@ -40,7 +40,7 @@ PROTECTED = (
     "probability delta"
 )
 _PARTS = {
-    "conditions": Fraction(2, 5), "efficiency": Fraction(9, 20), "spread": Fraction(3, 40),
+    "conditions": Fraction(3, 5), "efficiency": Fraction(1, 4), "spread": Fraction(3, 40),
     "slowest rank": Fraction(3, 40),
 }  # fmt: skip
 """How rho is divided among what is released."""
