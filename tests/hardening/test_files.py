@@ -67,11 +67,12 @@ try:
         feeder.remove_node(node.id)
 except nadi.NadiError as error:
     print(error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+status = open("/proc/self/status").read()  # ru_maxrss may be that of who started this
+print(int(status.split("VmHWM:")[1].split()[0]) >> 10)
 """
 
 
-@posix_only
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_a_zip_bomb_costs_the_feeder_little(tmp_path: Path) -> None:
     # one message that claims two GB, of which nearly all are zeros
     begin = content([message(1)]) + bytes((0xF0, 0xFF, 0xFF, 0xFF, 0x07))
