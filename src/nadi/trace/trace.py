@@ -160,6 +160,7 @@ class Provenance:
 
 
 _TOLD = 16  # ranks that a job names
+_VIEWS = ("_codes", "_numbers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +284,21 @@ class Trace:
 
     def column(self, name: str) -> Ints:
         """Return an integer column of ``nodes`` as int64, shape (nodes,)."""
-        return self.nodes.get_column(name).to_numpy()
+        found = self._numbers.get(name)
+        if found is None:
+            found = self.nodes.get_column(name).to_numpy()
+            if not found.flags.writeable:  # the column's own memory, and no copy
+                self._numbers[name] = found
+        return found
+
+    @cached_property
+    def _numbers(self) -> dict[str, Ints]:
+        """Columns that were asked for: polars takes longer to give one than a small trace needs."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Go to another process without what is a view of a table."""
+        return {name: value for name, value in vars(self).items() if name not in _VIEWS}
 
     def category_mask(self, *categories: str) -> Bools:
         """Return a mask of the nodes in any of ``categories``; bool, shape (nodes,)."""

@@ -241,12 +241,9 @@ def _bytes(
         "dtype", callers.record
     )
     stated = _first_known(stated, np.where(in_host, of_record, -1))
-    of_tensors = [of_host.column("comm_bytes", nodes) for nodes in callers.around]
+    of_tensors = of_host.column("comm_bytes", callers.around)
     # a call counts the bytes of all its tensors, its results included
-    of_tensors = [
-        np.where(nodes == callers.call, -1, values)
-        for nodes, values in zip(callers.around, of_tensors, strict=True)
-    ]
+    of_tensors[callers.around == callers.call] = -1
     found = _first_known(stated, *of_tensors, of_call)
     left = np.flatnonzero((found < 0) & (callers.label >= 0))
     if left.size:  # without a host trace, the profiler may have noted the shapes
