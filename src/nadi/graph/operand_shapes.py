@@ -34,11 +34,13 @@ def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
     stated, texts = _values(trace, _STATED, wanted)
     wanted[stated] = False
     args, of_args = _values(trace, "args", wanted)
-    node = np.append(stated, args)
-    text = pl.concat([texts, of_args.str.extract(_IN_ARGUMENTS)]).str.replace_all(r"\s", "")
-    known = np.flatnonzero(text.is_not_null().to_numpy())
-    known = known[np.argsort(node[known], kind="stable")]
-    return pl.DataFrame({"node": node[known], "text": text[known]})
+    node, text = np.append(stated, args), texts
+    if args.size:
+        text = pl.concat([texts, of_args.str.extract(_IN_ARGUMENTS)])
+        known = np.flatnonzero(text.is_not_null().to_numpy())
+        node, text = node[known], text[known]
+    order = np.argsort(node, kind="stable")
+    return pl.DataFrame({"node": node[order], "text": text[order].str.replace_all(r"\s", "")})
 
 
 def _values(trace: Trace, name: str, wanted: Bools) -> tuple[Ints, pl.Series]:

@@ -269,8 +269,8 @@ def _regrouped(trace: Trace, group: Ints) -> Trace:
     """Assign groups to communication operations, and order them by group."""
     nodes = trace.nodes.with_columns(group=group)
     deps = trace.deps.filter(pl.col("kind") != "comm")
-    deps = pl.concat([deps, group_order(nodes, trace.groups)])
-    return trace.changed(nodes=nodes, deps=deps)
+    made = trace.changed(nodes=nodes, codes={})
+    return made.changed(deps=pl.concat([deps, group_order(made)]))
 
 
 def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
@@ -309,4 +309,4 @@ def _shifted(trace: Trace, shift: int) -> Trace:
         return trace
     start = trace.column("start")
     start = np.where(start >= 0, start + shift, start)
-    return trace.changed(nodes=NODES.changed(trace.nodes, start=start))
+    return trace.changed(nodes=NODES.changed(trace.nodes, start=start), codes={})
