@@ -139,7 +139,8 @@ def _second_tier(system: System, name: str) -> MemoryColumns:
     if name or (remote is None and system.tiers):
         return _columns(system, known.get(name, system.tiers[0]))
     if remote is None or not remote.capacity:
-        return MemoryColumns(0.0, 1.0, ((0.0, 1.0),))
+        # of one that a sweep adds: as remote memory, which a file would state
+        return MemoryColumns(0.0, 1.0, ((0.0, 1.0),), duplex=True)
     # a sweep over its bandwidth is one over both ways
     return msgspec.structs.replace(_columns(system, remote), GBps_written=0.0, name="")
 
