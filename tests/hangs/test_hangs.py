@@ -18,7 +18,7 @@ import pytest
 import nadi
 import nadi.cli
 from nadi.bottlenecks import Hang, find_hang
-from nadi.files import pickle_kernels as kernels
+from nadi.files import pickle_kernels as kernels, plain_pickles
 from nadi.files.flight_recorder import parse_dump
 from nadi.files.plain_pickles import PickledValues, read_plain
 from tests.formats.flight_records import Job
@@ -331,6 +331,17 @@ def test_hostile_pickles_are_refused_at_once(body: bytes, what: str) -> None:
         read_plain(b"\x80\4" + body, "dump")
     with pytest.raises(nadi.errors.FormatError, match=what):
         PickledValues.read(_bytes(b"\x80\4" + body), "dump")
+
+
+def test_a_pickle_of_lists_alone_is_no_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of gzip was 256 MB of empty lists, and these 18 GB of memory."""
+    content = b"\x80\4]" + b"](" * 50_000 + b"]" * 100_000
+    monkeypatch.setattr(plain_pickles, "available_memory", lambda: 10 << 20)
+    with pytest.raises(nadi.errors.FormatError, match="too many for 5"):
+        read_plain(content + b".", "dump")
+    with pytest.raises(nadi.errors.FormatError, match="too many for 5"):
+        PickledValues.read(_bytes(content + b"."), "dump")
+    assert read_plain(pickle.dumps(list(range(1000))), "dump") == list(range(1000))
 
 
 def test_lists_that_a_pickle_repeats_are_no_bomb(tmp_path: Path) -> None:
