@@ -33,7 +33,7 @@ from nadi.pytorch.collecting.hook.sampled_gaps import (
     scheduled_ns,
     spans_of,
 )
-from nadi.pytorch.collecting.hook.traced_calls import Call, CallTracer
+from nadi.pytorch.collecting.hook.traced_calls import CallTracer, TracedCall
 from tests.conftest import PairWriter
 
 MS = 1_000_000
@@ -421,10 +421,10 @@ def step_of(begin: int, count: int = 10, name: str = "aten::a") -> list[Span]:
     ]
 
 
-def call(function: Called, first: int, end: int, begin: int = 0) -> Call:
+def call(function: Called, first: int, end: int, begin: int = 0) -> TracedCall:
     """Call a function just around some operations of a step that begins at a time."""
     code = function.code.replace(co_firstlineno=function.line)
-    return Call(code, 1, begin + first * MS, begin + end * MS)
+    return TracedCall(code, 1, begin + first * MS, begin + end * MS)
 
 
 def held(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:

@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from nadi.pytorch.collecting.hook.traced_calls import Call
+    from nadi.pytorch.collecting.hook.traced_calls import TracedCall
 
 WAIT_IN = "wait in "
 _EVERY_NS = 1_000_000
@@ -434,7 +434,7 @@ def _holder(samples: list[Sample], thread: int) -> str:
 
 
 def name_operations(
-    calls: Iterable[Call], sampled: list[Span], timed: list[Span], base_ns: int
+    calls: Iterable[TracedCall], sampled: list[Span], timed: list[Span], base_ns: int
 ) -> list[dict[str, Any]]:
     """Make events of functions of the program that call operations of timed steps.
 
@@ -457,7 +457,7 @@ def name_operations(
     return events
 
 
-def _held(calls: list[Call], step: Step) -> dict[tuple[int, int], str]:
+def _held(calls: list[TracedCall], step: Step) -> dict[tuple[int, int], str]:
     """Return the functions of a step by the first and the last operation that they call."""
     begins, ends = ([one[side] for one in step.operations] for side in (1, 2))
     held: dict[tuple[int, int], str] = {}

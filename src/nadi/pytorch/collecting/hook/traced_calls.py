@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 _MOST_CALLS = 10_000  # of one function: what is called oftener calls few operations each time
 
 
-class Call(NamedTuple):
+class TracedCall(NamedTuple):
     """A call of a function; ns of the clock."""
 
     code: CodeType
@@ -30,13 +30,13 @@ class CallTracer:
 
     def __init__(self, is_traced: Callable[[CodeType], bool]) -> None:
         self._is_traced = is_traced
-        self._calls: list[Call] = []
+        self._calls: list[TracedCall] = []
         self._left: dict[CodeType, int] = {}  # calls that may still be noted
         self._open: list[tuple[FrameType, int]] = []
         self._thread = 0  # while it is on
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[TracedCall]:
         """The calls that have ended: those made by a call before it."""
         return [one for one in self._calls if self._left[one.code]]
 
@@ -65,4 +65,4 @@ class CallTracer:
                 self._open.append((frame, time.time_ns()))
         elif event == "return" and self._open and self._open[-1][0] is frame:
             _, begin = self._open.pop()
-            self._calls.append(Call(frame.f_code, self._thread, begin, time.time_ns()))
+            self._calls.append(TracedCall(frame.f_code, self._thread, begin, time.time_ns()))
