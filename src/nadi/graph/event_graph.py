@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from nadi.trace.schema import DEP_KINDS, DEVICE_WORK, NODES
 from nadi.trace.trace import Job, Trace
 
 _Positions = npt.NDArray[np.integer]
-_Column = TypeVar("_Column", bound=npt.NDArray[Any])
 _Operations = tuple[Job, Ints, Ints]
 _MAX_NAMES = 6
 _BATCH = 1 << 18  # edges
@@ -400,7 +399,8 @@ class EventGraph:
     @property
     def edges(self) -> Edges:
         """All edges, in the order in which they are kept."""
-        return Edges(self.in_src, self.destinations, self.weight, self.edge_kind, self.edge_op)
+        kinds: Any = self.edge_kind
+        return Edges(self.in_src, self.destinations, self.weight, kinds, self.edge_op)
 
     def without_edges(self, edges: Ints) -> EventGraph:
         """Return the graph as measured without some edges: what they explained becomes delay.
@@ -655,7 +655,7 @@ def _topological(in_ptr: Ints, in_src: Ints, operations: _Operations) -> Ints:
     return order
 
 
-def _edited(old: _Column, kept: Bools | None, at: Ints, new: npt.NDArray[Any]) -> _Column:
+def _edited(old: Any, kept: Bools | None, at: Ints, new: Any) -> Any:
     """Return the kept values of a column, all if None, with others put before some of them."""
     left = old if kept is None else old[kept]
     return np.insert(left, at, new) if at.size else left

@@ -299,7 +299,8 @@ def calls_without_work(graph: EventGraph, gone: Bools, since: int) -> Bools:
 
 def waits_of_calls(edges: Edges, calls: Bools) -> Bools:
     """Return which edges are waits of calls for work; bool, shape (edges,)."""
-    return (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, calls)
+    found: Bools = (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, calls)
+    return found
 
 
 _BREAK_CYCLE = "select other operations, reverse the arrow, or cut a dependency first"
@@ -564,7 +565,8 @@ class Remove:
 def _gaps_after(edges: Edges, gone: Bools) -> Bools:
     """Return which edges are time of threads after a removed operation; bool, shape (edges,)."""
     first = np.minimum(edges.src // 2, gone.size)
-    return np.append(gone, False)[first] & (edges.kind == EdgeKind.HOST_GAP)
+    found: Bools = np.append(gone, False)[first] & (edges.kind == EdgeKind.HOST_GAP)
+    return found
 
 
 def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:

@@ -183,7 +183,8 @@ def launches_in_call(graph: EventGraph) -> Ints:
     edges = edges[graph.in_src[edges] % 2 == 0]
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
     into = np.minimum(graph.destinations[edges] // 2, graph.num_ops - 1)
-    return edges[on_device[into]]
+    found: Ints = edges[on_device[into]]
+    return found
 
 
 def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, WaitLimits]:
