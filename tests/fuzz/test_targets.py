@@ -72,7 +72,7 @@ def test_commands_take_the_files_before_damage(name: str, tmp_path: Path) -> Non
     command = _COMMANDS[name]
     for file, content in command.files().items():
         path = tmp_path / file
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     lines = (shlex.split(line.replace("@", f"{tmp_path}/")) for line in command.lines)
     assert any(run_line(words) != 2 for words in lines)
@@ -89,6 +89,11 @@ _PLAIN = {
     "-- PROGRAM...", "processes[:N]|dask://HOST:PORT|MODULE:NAME",
 }  # fmt: skip
 _ELSEWHERE = {("rerun", "traces")}  # by a target of its own
+# whose values are mostly names of what ships with Nadi, but may be files
+_NAMES_OR_FILES = {
+    ("memory plan", "model"), ("memory plan", "system"), ("synthesize", "device"),
+    ("systems", "name"),
+}  # fmt: skip
 
 
 def test_each_file_that_a_command_takes_has_a_target() -> None:
@@ -106,7 +111,7 @@ def test_each_file_that_a_command_takes_has_a_target() -> None:
         for one in command.params
         if one.metavar is not None and one.metavar not in _PLAIN
     }
-    assert named - outputs() - _ELSEWHERE <= tried
+    assert (named | _NAMES_OR_FILES) - outputs() - _ELSEWHERE <= tried
 
 
 @pytest.mark.parametrize("name", READERS)

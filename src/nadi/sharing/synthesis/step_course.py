@@ -16,6 +16,7 @@ _PARTS = 1024
 """Most parts of a step."""
 _SUMS = 1 << 16
 """Most sums that are learned of a job: of many ranks or steps, fewer parts."""
+_LARGEST = 2.0**60  # ns of a duration
 _LONG = 8
 """So many of the shortest long durations take as long as the mean part."""
 
@@ -118,7 +119,8 @@ def on_course(duration: Ints, token: Ints, usual: Floats, steps: StepParts) -> I
     many = steps.wanted.size
     total = np.bincount(steps.part, weights=np.where(moves, duration, 0), minlength=many)
     factor = np.divide(steps.wanted, total, out=np.ones(many), where=total > 0)
-    return np.where(moves, np.rint(duration * factor[steps.part]).astype(np.int64), duration)
+    bent = np.minimum(duration * factor[steps.part], _LARGEST)
+    return np.where(moves, np.rint(bent).astype(np.int64), duration)
 
 
 def _placed(duration: Ints, token: Ints, moves: Bools, steps: StepParts) -> Ints:
