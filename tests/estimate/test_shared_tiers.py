@@ -68,9 +68,6 @@ def placed(
      ("activations",), (4.0, 1)),
     ("qwen3-30b-a3b", "dgx-h100", {"dp": 4, "ep": 4, "global_batch": 8, "recompute": "full"},
      ("activations",), (4.0, 1)),
-    # weights stay from the pass of one chunk to that of another, also in a tier of one's own
-    ("llama3-8b", "hgx-h200", {"pp": 8, "global_batch": 16, "zero": 0, "chunks": 2,
-     "schedule": "interleaved"}, ("weights",), (64.0, 1)),
     # rows of the embedding's table are loaded before anything is computed
     ("llama3-8b", "dgx-b200", {"tp": 4, "inference": "prefill", "micro_batch": 4,
      "global_batch": 4, "sequence": 2048, "sequence_parallel": False}, ("weights",), (64.0, 1)),

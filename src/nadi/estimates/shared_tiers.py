@@ -1,9 +1,8 @@
-"""Pipelines whose stages share the second memory tier, or have chunks: their moves are followed.
+"""Pipelines whose stages share the second memory tier: all of their moves are followed.
 
-When one stage has the tier for itself, and when it has a part, depends on all others, and which
-tensors stay from the pass of one chunk to that of another on their order. No closed form is near
-it. So the moves are followed one by one (:mod:`nadi.estimates.shared_tier_kernels`), once for
-executions that have the same ones.
+When one stage has the tier for itself, and when it has a part, depends on all others, and no closed
+form is near it. So the moves are followed one by one (:mod:`nadi.estimates.shared_tier_kernels`),
+once for executions that have the same ones.
 """
 
 from functools import lru_cache
@@ -94,8 +93,7 @@ def are_followed(tier: MemoryColumns, executions: Executions) -> Bools:
     """Tell in which executions the moves of stages are followed."""
     e = executions
     moves = (e.weight_offload | e.activations_offload) == 1
-    has_chunks = (e.pipeline_par > 1) & (e.pipeline_interleaving > 1)
-    several = (e.training == 1) & ((tier.stages_together(e) > 1) | has_chunks)
+    several = (e.training == 1) & (tier.stages_together(e) > 1)
     return np.broadcast_to(moves & several, e.num_executions)
 
 
