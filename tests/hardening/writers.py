@@ -69,7 +69,7 @@ WRITERS = {
     "simulated.json": "simulate #folded.nadi --system dgx-h100 -o @",
     "simulated.trace.json": "simulate #folded.nadi --system dgx-h100 -o @",
     "scaled": "scale #job --dp 4 -o @",
-    "fewer": "fold #job --system dgx-h100 --to-ranks 2 -o @",
+    "fewer": "fold #wide --system dgx-h100 --to-ranks 4 -o @",
     "program.goal": "convert #job @ --to goal",
     "for-astra": "link #recording --for astra-sim -o @",
     "shapes": "obfuscate #job --key #key --level shapes --system dgx-h100 -o @",
@@ -98,6 +98,7 @@ _PLAN = 'model = "gpt3-125m"\ntp = 2\ndp = 2\nglobal_batch = 2\nmicro_batch = 1\
 _MADE = {
     "folded.nadi": "generate llm --model gpt3-125m --tp 2 --seq 64 -o @",
     "job": "generate llm --model gpt3-125m --tp 2 --dp 2 --seq 64 -o @",
+    "wide": "generate llm --model gpt3-125m --dp 8 --seq 64 -o @",
     "model.nadi": "learn #job -o @",
     "generator.nadi": "learn --generated 3 -o @",
     "schedule.csv": "simulate #folded.nadi --system dgx-h100 -o @",

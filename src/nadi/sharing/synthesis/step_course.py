@@ -82,6 +82,7 @@ def step_parts_of(
     whole = bent.sum(axis=2)
     total = load * means_of_role(expected.sum(axis=2), role)
     factor = np.divide(total, whole, out=np.ones_like(whole), where=whole > 0)
+    factor = np.minimum(factor, _LARGEST)  # of a course that is nearly 0
     return StepParts(part, (bent * factor[..., None]).reshape(-1))
 
 
@@ -119,6 +120,7 @@ def on_course(duration: Ints, token: Ints, usual: Floats, steps: StepParts) -> I
     many = steps.wanted.size
     total = np.bincount(steps.part, weights=np.where(moves, duration, 0), minlength=many)
     factor = np.divide(steps.wanted, total, out=np.ones(many), where=total > 0)
+    factor = np.minimum(factor, _LARGEST)
     bent = np.minimum(duration * factor[steps.part], _LARGEST)
     return np.where(moves, np.rint(bent).astype(np.int64), duration)
 
