@@ -20,7 +20,7 @@ from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS
 from nadi.sharing.synthesis.storage_lives import LearnedStorages
 from nadi.sharing.synthesis.tokens import Token
 
-_HEAD = b"nadi trace model 6\n"
+_HEAD = b"nadi trace model 7\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
 _TYPES = ("<i8", "<u8", "<f8")
 _LARGEST = 1 << 32
@@ -92,7 +92,6 @@ def _template(found: Any) -> Template:
         role=tuple(one.role),
         roles=tuple(Role(*role) for role in one.roles),
         groups=tuple(tuple(tuple(ranks) for ranks in own) for own in one.groups),
-        pace=_array(one.pace),
         load=_array(one.load),
         course=_array(one.course),
         memory=_memory(one.memory),
@@ -134,7 +133,7 @@ def _check(model: TraceModel) -> None:
     for template in model.templates:
         ranks, roles = len(template.role), len(template.roles)
         steps, course = (ranks, template.num_steps), template.course.shape
-        fits = template.pace.shape == template.load.shape == course[:-1] == steps and course[-1] > 0
+        fits = template.load.shape == course[:-1] == steps and course[-1] > 0
         if not fits or not ranks or len(template.groups) != ranks or max(template.role) >= roles:
             raise ValueError("templates")
     if not model.templates:
