@@ -4,7 +4,8 @@ Usage: python verification/folded.py [--all] [PART ...]; without --all a drawn s
 
 ``generated``: language models, dense and with experts, on 1 to 16 stages and up to 1,024 data
 parallel ranks. ``tied``: collectives of two groups that begin at once, whose order changes the
-step. ``skewed``: ranks with times of their own. ``files``: from
+step. ``skewed``: ranks with times of their own. ``drawn``: such ranks on networks of three speeds,
+with other seeds than those that chose the interval: how often the step is in it. ``files``: from
 traces and back to the same bytes. ``recorded``: cpu_ddp4, and gpu_dlrm8, whose ranks do nearly the
 same. ``largest``: GPT-3 on 32,768 ranks, in a process of its own. ``fewer``: scaled down.
 """
@@ -18,11 +19,12 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 from _report import SHARED, Checks, run_parts, takes_all
@@ -32,11 +34,13 @@ from nadi.jobs import scale_down
 from nadi.models import write_job
 from nadi.recordings import read_folded, write_folded
 from nadi.simulation import Simulation, results_of
-from nadi.systems import price_job
+from nadi.systems import Dimension, Network, price_job
 from nadi.trace import Job
 
 EVERYTHING, SEED = takes_all(), 62
+WITHIN, DRAWN_SEED = 0.95, 7
 CLOSE, FEW_CLOSE = 0.005, 0.02
+HARD = ("30 % noise", "10 % noise, 50 operations at once")  # for intervals alone
 OWN_CLOSE = 0.01  # of ranks with times of their own, for which one time of each operation stands
 SECONDS, MEGABYTES = 5.0, 1000.0
 
@@ -84,6 +88,16 @@ SKEWED: dict[str, tuple[str, dict[str, Any]]] = {
     "experts": ("mixtral-8x7b", {"pp": 2, "dp": 8, "ep": 8, "global_batch": 64}),
     "dp 1,024": ("gpt3-125m", {"dp": 1024, "global_batch": 2048}),
 }  # fmt: skip
+DRAWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "tp 2, dp 16": SKEWED["pp 1"],
+    "tp 2, pp 2": SKEWED["pp 2"],
+    "pp 4": ("gpt3-125m", {"pp": 4, "dp": 8, "global_batch": 64}),
+    "zero 3": ("gpt3-125m", {"tp": 2, "dp": 8, "zero": 3, "global_batch": 16}),
+    "experts": ("mixtral-8x7b", {"pp": 2, "dp": 8, "ep": 8, "global_batch": 32}),
+    "dp 64": ("gpt3-125m", {"dp": 64, "global_batch": 128}),
+    "pp 16": SKEWED["pp 16"],
+    "context parallel": TIED["context parallel"],
+}
 
 
 def share(cases: Sequence[str], count: int) -> list[str]:
@@ -151,16 +165,22 @@ def skews(size: int, seed: int) -> dict[str, Any]:
     """Return what ranks' times are multiplied by, for each kind of skew."""
     rng = np.random.default_rng(seed)
     speed = 1 + 0.05 * rng.random(size)
+
+    def waves(_: int, nodes: int) -> np.ndarray:
+        return np.exp(np.repeat(rng.normal(0, 0.1, nodes // 50 + 1), 50)[:nodes])
+
     return {
         "a straggler, 30 % slower": lambda rank, _: 1.3 if rank == size // 2 else 1.0,
         "ranks up to 5 % slower": lambda rank, _: speed[rank],
         "every operation up to 5 % slower": lambda _, nodes: 1 + 0.05 * rng.random(nodes),
         "10 % noise": lambda _, nodes: np.exp(rng.normal(0, 0.1, nodes)),
+        "30 % noise": lambda _, nodes: np.exp(rng.normal(0, 0.3, nodes)),
+        "10 % noise, 50 operations at once": waves,
     }
 
 
 def skewed(checks: Checks) -> None:
-    kinds = [f"{what}, {kind}" for what in SKEWED for kind in skews(1, 0)]
+    kinds = [f"{what}, {kind}" for what in SKEWED for kind in skews(1, 0) if kind not in HARD]
     chosen = share(kinds, 4)
     for number, (what, (model, plan)) in enumerate(SKEWED.items()):
         if not any(one.startswith(f"{what}, ") for one in chosen):
@@ -172,14 +192,50 @@ def skewed(checks: Checks) -> None:
         for kind, factor in skews(len(plain.traces), number).items():
             if f"{what}, {kind}" not in chosen:
                 continue
-            traces = []
-            for rank, trace in enumerate(priced.traces):
-                time = trace.column("duration")
-                time = np.where(time > 0, time * factor(rank, time.size), time).astype(np.int64)
-                nodes = trace.nodes.with_columns(duration=pl.Series(time))
-                traces.append(replace(trace, nodes=nodes))
-            job = replace(priced, traces=tuple(traces))
+            job = with_times(priced, factor)
             compare(f"{what}, {kind}", job, nadi.fold(job), checks, OWN_CLOSE)
+
+
+def with_times(job: Job, factor: Callable[[int, int], Any]) -> Job:
+    """Multiply what each rank takes; the factor of a rank and its number of nodes."""
+    traces = []
+    for rank, trace in enumerate(job.traces):
+        time = trace.column("duration")
+        time = np.where(time > 0, time * factor(rank, time.size), time).astype(np.int64)
+        traces.append(replace(trace, nodes=trace.nodes.with_columns(duration=pl.Series(time))))
+    return replace(job, traces=tuple(traces))
+
+
+def drawn(checks: Checks) -> None:
+    """Draw times of ranks, and count the steps that are in their interval."""
+    held, widths, errors = [], [], []
+    for number, what in enumerate(share(list(DRAWN), 3)):
+        model, plan = DRAWN[what]
+        plain = nadi.llm_job(model, **plan)
+        size = len(plain.traces)
+        node = nadi.load_system("dgx-h100", 8)
+        systems = [nadi.load_system("dgx-h100", size), *(
+            msgspec.structs.replace(node, nccl=None, network=Network((
+                Dimension("switch", size, bandwidth=bandwidth, latency=latency),
+            ))) for bandwidth, latency in ((5.0, 10_000.0), (900.0, 300.0))
+        )]  # fmt: skip
+        priced, _ = price_job(plain, systems[0])
+        assert isinstance(priced, Job)
+        for factor in skews(size, DRAWN_SEED + number).values():
+            job = with_times(priced, factor)
+            small = nadi.fold(job)
+            for system in systems:
+                truth, done = whole(job, system).makespan, nadi.simulate(small, system)
+                assert done.bound is not None
+                held.append(done.bound.low_ns <= truth <= done.bound.high_ns)
+                widths.append((done.bound.high_ns - done.bound.low_ns) / truth)
+                errors.append(abs(done.makespan / truth - 1))
+    told = (
+        f"{sum(held)} of {len(held)}, width {np.mean(widths):.1%} in the mean and "
+        f"{np.max(widths):.1%} at most, error {np.mean(errors):.2%} and {np.max(errors):.1%}"
+    )
+    checks.add(f"{WITHIN:.0%} of drawn steps are in their interval", np.mean(held) >= WITHIN, told)
+    print(f"     {told}")
 
 
 def files(checks: Checks) -> None:
@@ -280,6 +336,6 @@ def largest(checks: Checks) -> None:
 
 if __name__ == "__main__":
     run_parts({
-        "generated": generated, "tied": tied, "skewed": skewed, "files": files,
+        "generated": generated, "tied": tied, "skewed": skewed, "drawn": drawn, "files": files,
         "recorded": recorded, "largest": largest, "fewer": fewer,
     })  # fmt: skip

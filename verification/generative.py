@@ -10,8 +10,9 @@ other speeds, what what-ifs say, and predictions of steps that learn of made job
 ``recordings``: the kernels of a recording that was left out, its device known by another one.
 ``spans``: the whole time of such a recording, the host's with it.
 ``ranks``: which rank of a recording is slow, and how durations follow each other, in a job like it.
-``steps``: how steps follow each other, and durations hang together in them, in a recording that was
-left out; records small programs twice with PyTorch.
+``steps``: how durations hang together in steps and follow each other, in a recording that was left
+out; records small programs twice with PyTorch. How steps follow each other is printed: it differs
+between the two recordings, so that nothing of it is learned.
 ``random``: jobs of drawn requests are valid and run to their end: 40, with ``--all`` 1,000.
 
 Generators are learned from generated jobs alone; what is compared is drawn with other seeds. Steps
@@ -553,6 +554,8 @@ def steps_apart(checks: Checks) -> None:
             columns, real = columns_of_job(learned), columns_of_job(left)
             made = [synthetic_columns(model, JobWishes(seed=seed)) for seed in range(DRAWS)]
             naive = [one_by_one(columns, seed) for seed in range(DRAWS)]
+            both = f"{follow(columns):.2f} and {follow(real):.2f}"
+            print(f"     {program}, correlation of steps that follow each other: {both}")
             for about, measure in TOGETHER.items():
                 truth, near = measure(real), measure(columns)
                 drawn = [float(np.mean([measure(one) for one in of])) for of in (made, naive)]
@@ -611,7 +614,6 @@ def together(columns: JobColumns) -> float:
 
 
 TOGETHER: dict[str, Callable[[JobColumns], float]] = {
-    "correlation of steps that follow each other": follow,
     "variance of steps over that of their operations": together,
     "correlation of neighbours": lambda columns: lagged(columns.ranks[0]),
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import filecmp
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -20,7 +22,7 @@ from nadi.models import write_job
 from nadi.recordings import FoldedJob, read_folded, read_job, write_folded
 from nadi.recordings.folded.folded_trace import own_times, with_own_times
 from nadi.simulation import bound_answer, results_of, simulated_graph, simulated_path
-from nadi.systems import price_job
+from nadi.systems import Dimension, Network, price_job
 from nadi.trace import Job
 from tests.amounts import examples
 
@@ -44,7 +46,7 @@ def written(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def skewed(job: Job, factors: list[float]) -> Job:
+def skewed(job: Job, factors: Sequence[Any]) -> Job:
     """Give each rank times of its own."""
     priced, _ = price_job(job, nadi.load_system("dgx-h100", len(job.traces)))
     assert isinstance(priced, Job)
@@ -116,6 +118,25 @@ def test_the_bound_covers_ranks_of_different_times(factors: list[float]) -> None
     assert done.bound is not None
     assert done.bound.low_ns <= whole.makespan <= done.bound.high_ns
     assert done.bound.low_ns <= done.makespan <= done.bound.high_ns
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_interval_is_narrow_and_has_steps_of_other_orders(noise: float) -> None:
+    """Ranks of different times send in other orders, which makes the step longer."""
+    random = np.random.default_rng(1)
+    plain = nadi.llm_job("gpt3-125m", tp=2, dp=8, zero=3, global_batch=16)
+    slower = 1 + 0.05 * random.random(16)
+    noises = np.exp(random.normal(0, noise, (16, plain.traces[0].nodes.height)))
+    job = skewed(plain, list(slower[:, None] * noises))
+    node = nadi.load_system("dgx-h100", 8)
+    dimension = Dimension("switch", 16, bandwidth=5.0, latency=10_000.0)
+    slow = msgspec.structs.replace(node, network=Network((dimension,)), nccl=None)
+    folded = nadi.fold(job)
+    for system, widest in ((slow, 0.12), (nadi.load_system("dgx-h100", 16), 0.11)):
+        whole, done = nadi.simulate(job, system).makespan, nadi.simulate(folded, system)
+        assert done.bound is not None
+        assert done.bound.low_ns <= whole <= done.bound.high_ns
+        assert done.bound.high_ns - done.bound.low_ns < widest * whole
 
 
 def test_other_answers_have_a_bound(job: Job, system: nadi.systems.System) -> None:

@@ -40,10 +40,10 @@ class TimeBound(msgspec.Struct, frozen=True):
     Attributes
     ----------
     low_ns, high_ns
-        With the least and the largest times of alike ranks, and less or more by ``contended_ns``.
+        With the least and the largest times of alike ranks, the latter with ``contended_ns``.
     contended_ns
-        An allowance for other orders of messages: half of the time for which communications of a
-        rank overlap each other, as one can wait for others if times change their order.
+        An allowance for other orders of messages: seven tenths of the time for which communications
+        of a rank overlap each other, as one can wait for others if times change their order.
     """
 
     low_ns: int

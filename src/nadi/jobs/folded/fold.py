@@ -38,6 +38,9 @@ class _Parts(NamedTuple):
 
 _MOST_OFF = 0.02  # of the step, if ranks that do nearly the same are folded as one
 _FASTEST = 1e9  # bytes per ns: communication takes no time
+_LIKELY = 0.5, 0.3
+"""Parts of the way from typical times to the least and to the largest ones, between which the job
+is in nearly all of the jobs that were drawn (``verification/folded.py drawn``)."""
 
 
 def fold(
@@ -56,8 +59,9 @@ def fold(
     Times of alike ranks may differ. The typical time of an operation is then how much later the
     last of them ends it than it ends what it waits for, if communication takes no time, so that
     ranks that wait for the slowest are not counted as fast; of turns of a repeat it is the mean.
-    :func:`nadi.simulate` gives ``bound``: the answers for the times of an average or of the slowest
-    rank, and for the times of the latest rank in each part between two meetings.
+    :func:`nadi.simulate` gives ``bound``: the interval in which the answer of the whole job most
+    likely is, towards the times of an average or of the slowest rank, and towards the times of the
+    latest rank in each part between two meetings.
 
     Parameters
     ----------
@@ -263,11 +267,10 @@ def _parts(trace: Trace) -> _Parts:
 def within_bounds(classes: RankClasses, times: Mapping[int, NodeTimes]) -> dict[int, NodeTimes]:
     """Let least and largest times be those between which a job of all ranks is likely to be.
 
-    At least, all ranks are as the slowest one of a single class, or else as the mean of each. With
-    a fixed order of operations the step is a longest path: no shorter than that of one rank, and,
-    as a maximum of sums, no shorter than that of mean times. At most, all ranks take between two
-    meetings what the latest does there. That is no proof, as work of several streams overlaps in
-    it.
+    They lie a part of the way from typical times to bounds. At least, all ranks are as the slowest
+    one of a single class, or else as the mean of each. With a fixed order of operations the step is
+    a longest path: no shorter than that of one rank, and, as a maximum of sums, no shorter than
+    that of mean times. At most, all ranks take between two meetings what the latest does there.
 
     - ``times``: Of classes whose ranks took different times. O(ranks * nodes).
     """
@@ -291,9 +294,12 @@ def _bounded(classes: RankClasses, number: int, times: NodeTimes) -> NodeTimes:
     usual = np.bincount(part, np.where(meets, 0.0, mean), most.size)
     factor = np.divide(most, usual, out=np.ones_like(usual), where=usual > 0)
     varies = (times.low != times.high) & (times.low >= 0)
-    low = slowest if classes.first.size == 1 else np.floor(mean)
-    high = np.where(meets, times.high, np.ceil(mean * factor[part]))
-    return NodeTimes(
-        times.typical, np.where(varies, low, times.low).astype(np.int64),
-        np.where(varies, high, times.high).astype(np.int64),
-    )  # fmt: skip
+    low = slowest if classes.first.size == 1 else mean
+    high = np.where(meets, times.high, mean * factor[part])
+    away = [np.where(varies, end - times.typical, 0) for end in (low, high)]
+    # away from 0, so that what differs a little is not taken for the same
+    least, largest = (
+        times.typical + (np.sign(one) * np.ceil(part * np.abs(one))).astype(np.int64)
+        for part, one in zip(_LIKELY, away, strict=True)
+    )
+    return NodeTimes(times.typical, least, largest)

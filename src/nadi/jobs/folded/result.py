@@ -114,7 +114,7 @@ def _variation(data: dict[str, Any]) -> Iterator[str]:
 
 
 def _spread(one: dict[str, Any]) -> str:
-    """Format by how much the sum of the least and largest times differs from typical ones."""
+    """Format by how much the likely sum of the times of a rank differs from typical ones."""
     times = one["times_ns"]
     if not one["ranks_vary"] or not times["typical"]:
         return "same"
@@ -162,7 +162,8 @@ FOLD = Result(
             Column("nodes", "nodes", COUNT),
             Column("kept_nodes", "kept", COUNT),
             Column("repeats", "repeats", LABEL, shown=lambda one: len(one["repeats"])),
-            Column("times_ns", "times of ranks", LABEL, "against typical ones", shown=_spread),
+            Column("times_ns", "times of ranks", LABEL, "likely, against typical ones",
+                   shown=_spread),
             Column("roles", "roles in groups", shown=lambda one: " ".join(one["roles"]) or "-"),
         ), top=_SHOWN),
         Rows("classes/0/repeats", lambda data: (

@@ -457,7 +457,6 @@ def distance_to_model(model: TraceModel, job: Job | Sequence[Trace]) -> float:
 def _apart(one: Template, other: Template) -> float:
     apart = float(sum(getattr(one, name) != getattr(other, name) for name in _COUNTS))
     apart += one.memory.lasting != other.memory.lasting
-    for mine, theirs in ((one.pace, other.pace), (one.load, other.load)):
-        same = mine.shape == theirs.shape
-        apart += float(np.abs(mine - theirs).mean()) if same and mine.size else float(not same)
+    same = one.load.shape == other.load.shape
+    apart += float(np.abs(one.load - other.load).mean()) if same else 1.0
     return apart + abs(one.noise_share - other.noise_share)

@@ -199,17 +199,16 @@ def drawn_steps(
 ) -> tuple[Ints, Ints]:
     """Draw which learned rank and step each new rank and step is as slow as.
 
-    A new step is as slow on all ranks as one learned step was: the first as the first. Later ones
-    are like the learned ones in their order, from one that is drawn, as slow steps may follow slow
-    ones, or fast ones (D. N. Politis, J. P. Romano, A circular block-resampling procedure for
-    stationary data, 1992). A copy of a learned rank is as slow as any learned rank of its role.
+    A new step is as slow on all ranks as one learned step was: the first as the first, later ones
+    as the others, each as often as any, in an order of chance: how steps follow each other differs
+    from recording to recording. A copy of a learned rank is as slow as any learned rank of its
+    role.
 
     - Returns rank, step: int64, shapes (ranks,) and (steps,).
     """
-    many = template.pace.shape[1]
-    later = np.arange(min(1, many - 1), many)
-    turn = int(random.integers(later.size)) + np.arange(num_steps - 1)
-    step = np.append(0, later[turn % later.size])
+    many = template.load.shape[1]
+    later = random.permutation(np.arange(min(1, many - 1), many))
+    step = np.append(0, random.permutation(np.resize(later, num_steps - 1)))
     role = np.array(template.role)
     rank = np.array([
         random.choice(np.flatnonzero(role == role[like])) if copied else like
@@ -230,7 +229,7 @@ def context_scores(known: Quantities, contexts: Sequence[Hashes]) -> Floats:
 class Noise(NamedTuple):
     """What scores of durations depend on, and how."""
 
-    expected: Floats  # float64, shape (operations,): by step and context
+    expected: Floats  # float64, shape (operations,): by context
     share: float  # variance that this leaves
     memory: float  # correlation with the operation before
 

@@ -66,9 +66,6 @@ class Template(NamedTuple):
         What differs between ranks.
     groups
         For each rank, its process groups in the order of their first use.
-    pace
-        float64, shape (ranks, steps): how slow each step was, as the mean normal score of its
-        durations; 0 for a step like all others.
     load
         float64, shape (ranks, steps): the sum of durations of each step, over what the tokens of
         its role take on average: ranks of a role may have unlike programs, and a new one may have
@@ -78,7 +75,7 @@ class Template(NamedTuple):
     memory
         Its storages.
     noise_share
-        How much of the variance of the scores contexts and pace leave.
+        How much of the variance of the scores contexts leave.
     """
 
     num_steps: int
@@ -88,7 +85,6 @@ class Template(NamedTuple):
     role: tuple[int, ...]
     roles: tuple[Role, ...]
     groups: tuple[tuple[tuple[int, ...], ...], ...]
-    pace: Floats
     load: Floats
     course: Floats
     memory: LearnedStorages

@@ -71,14 +71,13 @@ class _Learner:
         groups = tuple(_groups(one, columns) for one in ranks)
         self.templates.append(
             Template(
-                slow.pace.shape[1],
+                slow.load.shape[1],
                 of_job or max(layers),
                 of_job > 0,
                 hidden,
                 tuple(role),
                 tuple(roles),
                 groups,
-                slow.pace,
                 slow.load,
                 slow.course,
                 memory,

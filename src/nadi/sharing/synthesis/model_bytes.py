@@ -17,7 +17,7 @@ from nadi.files.native.nadi_file import first_line
 from nadi.sharing.synthesis.learned_model import TraceModel
 from nadi.sharing.synthesis.model_checks import check_model
 
-_HEAD = b"nadi trace model 6\n"
+_HEAD = b"nadi trace model 7\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
 _TYPES = ("<i8", "<u8", "<f8")
 

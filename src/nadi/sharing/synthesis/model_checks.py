@@ -107,7 +107,7 @@ def _check_quantities(known: Quantities, tokens: int) -> None:
 def _check_template(template: Template) -> None:
     ranks, roles = len(template.role), len(template.roles)
     steps, course = (ranks, template.num_steps), template.course.shape
-    fits = template.pace.shape == template.load.shape == course[:-1] == steps and course[-1] > 0
+    fits = template.load.shape == course[:-1] == steps and course[-1] > 0
     if not fits or not ranks or not template.num_steps or len(template.groups) != ranks:
         raise ValueError("templates")
     if {*template.role} != set(range(roles)):
@@ -118,7 +118,6 @@ def _check_template(template: Template) -> None:
         _check_range("groups", members, 0, ranks - 1)
         if not members or (np.diff(members) <= 0).any():
             raise ValueError("groups")
-    _check_range("pace", template.pace, -_SLOWEST, _SLOWEST)
     _check_range("loads", template.load, 0, _SLOWEST)
     _check_range("course", template.course, 0, _SLOWEST)
     _check_range("noise", [template.noise_share], 0, _SLOWEST)

@@ -1,9 +1,9 @@
 """Sizes and durations of operations: their distributions, and how they hang together.
 
-A duration is a quantile of those of its token. Which quantile is correlated: slow steps are slow
-throughout, an operation is slow after certain others, and a slow one is followed by slow ones. So
-normal scores of the quantiles have a mean for each step of each rank, one for each context, and a
-correlation with the operation before.
+A duration is a quantile of those of its token. Which quantile is correlated: an operation is slow
+after certain others, and a slow one is followed by slow ones. So normal scores of the quantiles
+have a mean for each context, and a correlation with the operation before. Of each step of each rank
+the sums of its parts are learned.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,6 @@ def normal_scores(chance: Floats) -> Floats:
 class Pace(NamedTuple):
     """How slow a job is, and when; see :class:`nadi.sharing.synthesis.learned_model.Template`."""
 
-    pace: Floats
     load: Floats
     course: Floats
     noise_share: float
@@ -86,10 +85,9 @@ class QuantityLog:
         self._effects.append((np.unique(context[known]), effect))
         left = score.copy()
         left[known] -= effect[which]
-        pace = np.zeros((len(ranks), max(map(len, parts))))
         meets = [[rank.columns.kind[rows] != _COMP for rows in steps]
                  for rank, steps in zip(ranks, parts, strict=True)]  # fmt: skip
-        sums = np.zeros((*pace.shape, num_parts(meets)))
+        sums = np.zeros((len(ranks), max(map(len, parts)), num_parts(meets)))
         expected = np.zeros_like(sums)
         computes = np.concatenate([rank.columns.kind == _COMP for rank in ranks])
         taken = np.where(computes, np.maximum(duration, 0), 0)
@@ -97,10 +95,6 @@ class QuantityLog:
         begin = 0
         for number, steps in enumerate(parts):
             for step, rows in enumerate(steps):
-                own = left[begin + rows]
-                own = own[~np.isnan(own)]
-                pace[number, step] = own.mean() if own.size else 0.0
-                left[begin + rows] -= pace[number, step]
                 place = parts_between(meets[number][step], sums.shape[2])
                 for found, weight in ((sums, taken), (expected, usual)):
                     found[number, step] = np.bincount(place, weight[begin + rows], sums.shape[2])
@@ -108,14 +102,14 @@ class QuantityLog:
             both = ~np.isnan(own[1:]) & ~np.isnan(own[:-1])
             product = (own[1:] * own[:-1])[both].sum()
             self._moments.append((float(product), float((own[1:][both] ** 2).sum())))
-            for learned in (pace, sums, expected):  # a rank of fewer steps
+            for learned in (sums, expected):  # a rank of fewer steps
                 learned[number, len(steps) :] = learned[number, : len(steps)].mean(axis=0)
             begin += own.size
         total = float((score[known] ** 2).mean()) if known.any() else 0.0
         share = float((left[known] ** 2).mean()) / total if total else 1.0
         like = means_of_role(expected.sum(axis=2), np.array(role))
         load = np.divide(sums.sum(axis=2), like, out=np.ones_like(like), where=like > 0)
-        return Pace(pace, load, course_of_steps(sums, expected, np.array(role)), share)
+        return Pace(load, course_of_steps(sums, expected, np.array(role)), share)
 
     def table(self) -> Quantities:
         """Return the quantities by token, number of ranks and width."""

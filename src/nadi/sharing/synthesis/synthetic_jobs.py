@@ -414,14 +414,11 @@ def _durations(
     learned = np.array([layout.learned_rank(rank) for rank in range(layout.num_ranks)])
     is_copy = np.array([layout.is_copy(rank) for rank in range(layout.num_ranks)])
     like_rank, like_step = drawn_steps(template, learned, is_copy, len(steps[0]), random)
-    paces, loads, courses = (
-        one[like_rank[:, None], like_step]
-        for one in (template.pace, template.load, template.course)
+    loads, courses = (
+        one[like_rank[:, None], like_step] for one in (template.load, template.course)
     )
     expected = np.concatenate([
-        np.repeat(paces[rank], [one.size for one in own])
-        + context_scores(quantities, contexts[int(learned[rank])])
-        for rank, own in enumerate(steps)
+        context_scores(quantities, contexts[int(rank)]) for rank in learned
     ])  # fmt: skip
     noise = Noise(expected, template.noise_share, quantities.memory)
     flat = [one for own in steps for one in own]
@@ -450,7 +447,7 @@ def _check(wishes: JobWishes) -> None:
 
 def _check_size(wishes: JobWishes, template: Template) -> None:
     counts = {
-        "ranks": wishes.ranks or len(template.pace),
+        "ranks": wishes.ranks or template.num_ranks,
         "layers": wishes.layers or max(template.num_layers, 1),
         "steps": wishes.steps or template.num_steps,
     }

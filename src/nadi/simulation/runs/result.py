@@ -174,7 +174,7 @@ def _bound(bound: dict[str, int], makespan: int) -> str:
         return "folded: alike ranks took the same times, so this is the time of the whole job"
     low, high = (100 * (end / max(makespan, 1) - 1) for end in (bound["low_ns"], bound["high_ns"]))
     interval = f"{format_ns(bound['low_ns'])} to {format_ns(bound['high_ns'])}"
-    return f"folded: the whole job takes {interval} ({low:+.2f} to {high:+.2f} %)"
+    return f"folded: the whole job most likely takes {interval} ({low:+.2f} to {high:+.2f} %)"
 
 
 _PRICED = ("exact", "interpolated", "curve", "roofline")
