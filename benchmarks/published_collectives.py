@@ -13,7 +13,8 @@ the measuring program does and is known from elsewhere (``Host``).
 Prints for each source the mean absolute error over its sizes: of NCCL's own model, of Nadi, and of
 a table of the same type of machine where another source has one (in the sums also at the sizes
 alone that this table has); with --all every size. Records that are not listed here are compared on
-the system of the GPU that they state. A FILE may also be a table of measured rows in Parquet
+the system of the GPU that they state; why others are not, and how many rows have no size or time,
+stands behind. A FILE may also be a table of measured rows in Parquet
 (``shared/data/field/collectives``), whose name begins with its machine.
 """
 
@@ -23,6 +24,7 @@ import gzip
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,8 +145,12 @@ _OF_GPU = {
     "H200": "hgx-h200", "H100": "dgx-h100", "A100": "dgx-a100", "MI300X": "mi300x-node",
     "MI325X": "mi325x-node", "L40S": "l40s-server",
 }  # fmt: skip
+_MEASURED = ("op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
 _ITEMSIZE = {"half": 2, "bfloat16": 2, "float": 4, "int8": 1}
 _FAULTS = ("degraded", "edited by its author")
+# what comes of figures that are null, in words, or left out
+_UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration,
+               ArithmeticError)  # fmt: skip
 _TYPES = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all",
           "reducescatter": "reduce_scatter", "broadcast": "broadcast"}  # fmt: skip
 _RANGES = (("all", 1, 1 << 62), (">= 16 MiB", 1 << 24, 1 << 62), ("1 to 16 MiB", 1 << 20, 1 << 24),
@@ -162,49 +168,66 @@ def main() -> None:
         return
     records: dict[str, dict[str, Any]] = {}
     for path in given or [SHARED / "published" / name for name in FILES]:
-        for one in json.loads(gzip.decompress(path.read_bytes()))["records"]:
-            records[one["id"]] = one
+        for number, one in enumerate(json.loads(gzip.decompress(path.read_bytes()))["records"]):
+            name = str(one.get("id") or f"{path.name} {number}")
+            records[name] = one | {"id": name}
     quoted = {one["id"]: quoted_table(one) for one in json.loads(QUOTED.read_text())["records"]}
     titles = "".join(f"{title:>12}" for title, *_ in _RANGES)
     print(f"mean absolute error in %, of all sizes and of ranges of them\n\n{'':18}{titles}")
     sums: dict[str, list[tuple[int, float]]] = {}
-    compared = {name: source for name, source in COMPARED.items() if name in records}
-    for name, record in records.items():
-        if name not in COMPARED and (source := source_of(record)):
-            compared[name] = source
+    compared: dict[str, Source] = {}
+    left: dict[str, str] = {}
+    for name in [*(one for one in COMPARED if one in records),
+                 *(one for one in records if one not in COMPARED)]:  # fmt: skip
+        try:
+            compared[name] = source_of(records[name])
+        except NotComparedError as reason:
+            left[name] = str(reason)
     for name, source in compared.items():
-        compare(name, source, records, quoted, sums)
+        compare(name, source, {one: records[one] for one in compared}, quoted, sums)
     print("\nall sizes of all sources that nothing was fitted to:")
     for what, errors in sums.items():
         print(row_of(what, errors))
-    left = sorted(set(records) - set(compared))
-    print(
-        f"\nnot compared, {len(left)} of {len(records)} records: on machines that Nadi has no file"
-    )
-    print("of, without times by size, or whose fault is known:")
-    for name in left:
-        hardware = records[name].get("hardware", {})
-        print(f"  {name}: {hardware.get('gpu')}, {hardware.get('inter_node')}")
+    print(f"\nnot compared, {len(left)} of {len(records)} records:")
+    for name in sorted(left):
+        print(f"  {name}: {left[name]}")
     print("\nRepeated runs of one table differ by 1 to 3 %,")
     print("tables of one type of machine by 3 to 20 %.")
 
 
-def source_of(record: dict[str, Any]) -> Source | None:
-    """Give how a record that is not listed is compared: on the system of its GPU; None if not."""
-    hardware = record.get("hardware") or {}
-    if not isinstance(hardware, dict) or any(one in str(record.get("notes")) for one in _FAULTS):
-        return None
+class NotComparedError(Exception):
+    """Why a record is not compared."""
+
+
+def source_of(record: dict[str, Any]) -> Source:
+    """Give how a record is compared: if it is not listed, on the system of its GPU.
+
+    - Raises NotComparedError if it is not.
+    """
+    source = COMPARED.get(record["id"]) or _source_of_gpu(record)
+    try:
+        table_of(record, source.ranks)
+        nadi.load_system(source.system, source.ranks)
+    except (nadi.NadiError, *_UNREADABLE) as error:
+        raise NotComparedError(f"no times by size, or no such system ({error})") from None
+    return source
+
+
+def _source_of_gpu(record: dict[str, Any]) -> Source:
+    hardware = record.get("hardware")
+    if any(one in str(record.get("notes")) for one in _FAULTS):
+        raise NotComparedError("its fault is known")
+    if not isinstance(hardware, dict):
+        raise NotComparedError(f"its hardware is in words: {hardware}")
     gpu, ranks = str(hardware.get("gpu")), hardware.get("n_gpus")
     system = next((name for part, name in _OF_GPU.items() if part in gpu), "")
-    if not system or not isinstance(ranks, int) or ranks < 2:
-        return None
-    if re.search("EFA|TCPX", f"{hardware.get('inter_node')} {hardware.get('nics')}"):
-        return None  # a network that no system file describes
-    try:
-        table_of(record, ranks)
-        nadi.load_system(system, ranks)
-    except (nadi.NadiError, KeyError, TypeError, ValueError, IndexError, StopIteration):
-        return None
+    if not system:
+        raise NotComparedError(f"no system file of {gpu}, {hardware.get('inter_node')}")
+    if not isinstance(ranks, int) or ranks < 2:
+        raise NotComparedError(f"{ranks} is no number of GPUs")
+    network = f"{hardware.get('inter_node')} {hardware.get('nics')}"
+    if re.search("EFA|TCPX", network):
+        raise NotComparedError(f"no system file of {gpu} with {network}")
     return Source(system, ranks)
 
 
@@ -213,16 +236,24 @@ def compare_measured(path: Path) -> None:
     system = next((name for part, name in _OF_GPU.items()
                    if path.name.startswith(part.lower())), "")  # fmt: skip
     table = pl.read_parquet(path)
-    if not system or not {"op_name", "nccl_dtype", "num_gpus", "latency"} <= set(table.columns):
+    if not system or not set(_MEASURED) <= set(table.columns):
         print(f"{path.name}: not compared, no system file or other columns")
         return
     print(f"{path.name}: {system}{''.join(f'{title:>12}' for title, *_ in _RANGES)}")
     errors: dict[str, list[tuple[int, float]]] = {}
-    for (op, dtype, ranks), rows in table.group_by("op_name", "nccl_dtype", "num_gpus"):
-        op, ranks = str(op).replace("_", ""), int(str(ranks))
+    known = table.drop_nulls(_MEASURED).filter(pl.col("latency") > 0)
+    left = Counter({"no size or time": table.height - known.height})
+    for (op, dtype, ranks), rows in known.group_by("op_name", "nccl_dtype", "num_gpus"):
+        op, ranks = str(op).replace("_", ""), int(float(str(ranks)))
         if op not in _TYPES or dtype not in _ITEMSIZE or ranks < 2:
+            left[f"{op} of {dtype} among {ranks}"] += rows.height
             continue
-        machine, items = nadi.load_system(system, ranks), rows["message_size"].to_list()
+        try:
+            machine = nadi.load_system(system, ranks)
+        except nadi.NadiError as error:
+            left[str(error)] += rows.height
+            continue
+        items = rows["message_size"].to_list()
         sizes = [max(size * _ITEMSIZE[str(dtype)], ranks) for size in items]
         for row, time in zip(
             nadi.simulation.estimate_collectives(machine, _TYPES[op], sizes), rows["latency"],
@@ -233,6 +264,9 @@ def compare_measured(path: Path) -> None:
                 errors.setdefault(what, []).append(error)
     for what in sorted(errors):
         print(row_of(what, errors[what]))
+    for what, count in left.items():
+        if count:
+            print(f"  {count} rows not compared: {what}")
 
 
 def compare(
@@ -249,6 +283,8 @@ def compare(
         tables["measured"] = nadi.simulation.with_tables(system, (other,))
     same_host = source.beside in quoted or COMPARED.get(source.beside, source).host != Host()
     mark = " (fitted to it)" if source.fitted else ""
+    missing = len(record["rows"]) - len(table.sizes)
+    mark += f", {missing} rows without a size of a byte per rank, or a time" if missing else ""
     print(f"{name}: {Path(source.system).stem}, {source.ranks} ranks{mark}")
     found: dict[str, Sequence[float]] = {}
     for kind, machine in tables.items():
@@ -296,7 +332,7 @@ def row_of(what: str, errors: Sequence[tuple[int, float]]) -> str:
 
 def with_version(system: Any, record: dict[str, Any]) -> Any:
     """Give a system the version of NCCL that a record states, if its model is known."""
-    stated = re.match(r"2\.(\d+)\.\d+", record.get("nccl_version") or "")
+    stated = re.match(r"2\.(\d+)\.\d+", str(record.get("nccl_version")))
     if not stated or int(stated[1]) < 18 or system.nccl.gpu:
         return system
     nccl = msgspec.structs.replace(system.nccl, version=stated[0])
@@ -309,18 +345,27 @@ def table_of(record: dict[str, Any], ranks: int) -> MeasuredCollective:
     factor = 2 * (ranks - 1) / ranks if collective == "all_reduce" else (ranks - 1) / ranks
     pairs = []
     for row in record["rows"]:
-        if isinstance(row, dict):
-            size, time = int(row["size_bytes"]), float(row["oop"]["time_us"])
-        elif len(row) == 4 and "GBps" not in row[1]:  # of nccl-tests: size, time, bandwidths
-            size, time = size_of(row[0]), float(row[1])
-        else:  # bus bandwidth
-            size = size_of(row[0])
-            time = size * factor / float(row[1].removesuffix("GBps")) / 1000
-        if size >= ranks:
+        try:
+            size, time = _size_and_time(row, factor)
+        except _UNREADABLE:
+            continue
+        if size >= ranks and 0 < time < np.inf:
             pairs.append((size, time * 1000))
+    if not pairs:
+        raise ValueError("no row has a size and a time")
     sizes, times = zip(*sorted(pairs), strict=True)
     nodes = max(ranks // 8, 1)  # looked at for machines with nodes of 8 only
     return MeasuredCollective(collective, ranks, nodes, sizes, times, record["id"])
+
+
+def _size_and_time(row: Any, factor: float) -> tuple[int, float]:
+    """Read a row: bytes, and us; ``factor`` is of bus bandwidth to that of the algorithm."""
+    if isinstance(row, dict):
+        return int(row["size_bytes"]), float(row["oop"]["time_us"])
+    size = size_of(row[0])
+    if len(row) == 4 and "GBps" not in row[1]:  # of nccl-tests: size, time, bandwidths
+        return size, float(row[1])
+    return size, size * factor / float(row[1].removesuffix("GBps")) / 1000
 
 
 def quoted_table(record: dict[str, Any]) -> MeasuredCollective:

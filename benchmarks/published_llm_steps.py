@@ -34,8 +34,10 @@ def main() -> None:
             found, refused = show_estimates(source, of_source, folder)
             errors, reasons = errors + found, reasons + refused
     sizes = [abs(error) for error in errors]
-    print(f"\n{num} rows, {len(errors)} stated and estimated, mean absolute error "
-          f"{mean(sizes):.1%}, median {median(sizes):.1%}; others:")  # fmt: skip
+    told = ""
+    if sizes:
+        told = f", mean absolute error {mean(sizes):.1%}, median {median(sizes):.1%}"
+    print(f"\n{num} rows, {len(errors)} stated and estimated{told}; others:")
     for reason, count in reasons.most_common():
         print(f"  {count:4} {reason}")
 

@@ -34,6 +34,7 @@ _SAME = {
     "backward/weights": r"(?:layers\.\d+|embedding|head)\.weights",
     "optimizer/norms": "whole",
 }  # fmt: skip
+_ATTENTION = ("attention_layer", "attention_column_layer")  # rows of texts, one for each layer
 _SINGLE = {"forward/layers", "backward/layers", "forward/head.loss", "forward/embedding"}
 # what AICB has and Nadi has not, by the start of its name
 _ONLY_AICB = {
@@ -58,6 +59,7 @@ _BIASES = "AICB sums gradients of norms in 2 bytes, Nadi in 4, also of the last 
 _BUCKETS = "AICB's ZeRO-2 all-reduces the gradients that Nadi reduce-scatters"
 _PADDED = "AICB's ZeRO-2 pads the weights that it gathers to equal shares"
 _ONCE = "AICB's texts gather the input of a linear layer once, its lists again for the weights"
+_WHOLE = "AICB sends whole activations, tensor parallel ranks of Nadi their parts of the sequence"
 _HEAD = "Nadi gathers the input of the head and sums its gradient, AICB does neither"
 
 
@@ -67,16 +69,33 @@ def aicb(checks: Checks) -> None:
         tally = Tally()
         theirs: dict[tuple[str, str], tuple[int, int]] = {}
         for call in _calls(record):
-            if call.place in _SAME:
+            if call.comm_type in ("isend", "irecv"):
+                _message(record, call, tally)
+            elif call.place in _SAME:
                 size, count = theirs.get((call.place, call.comm_type), (0, 0))
                 size += call.bytes * call.count
                 theirs[call.place, call.comm_type] = size, count + call.count
-                continue
-            start = max((s for s in _ONLY_AICB if call.place.startswith(s)), key=len, default="")
-            tally.add(rule=_ONLY_AICB.get(start, ""), detail=str(call))
+            else:
+                start = max(
+                    (s for s in _ONLY_AICB if call.place.startswith(s)), key=len, default=""
+                )
+                tally.add(rule=_ONLY_AICB.get(start, ""), detail=str(call))
         if theirs:
             _compare(record, theirs, tally)
         checks.add_tally(f"AICB's bytes in {record['id']}", tally)
+
+
+def _message(record: dict[str, Any], call: _Call, tally: Tally) -> None:
+    """Compare a message to another stage with what Nadi's stages send."""
+    stated = record["parameters"]
+    whole = 2 * stated["seq"] * stated["hidden"] * stated["mbs"]
+    nodes = stage_nodes(
+        _model(record), tp=stated["tp"], pp=2, micro_batch=stated["mbs"],
+        sequence_parallel=stated["sequence_parallel"],
+    )  # fmt: skip
+    (size,) = nodes.filter(pl.col("type") == "send")["bytes"].unique().to_list()
+    rule = _WHOLE if call.bytes == whole == stated["tp"] * size else ""
+    tally.add(exact=call.bytes == size, rule=rule, detail=f"{call}: {size}")
 
 
 def _calls(record: dict[str, Any]) -> Iterable[_Call]:
@@ -132,10 +151,14 @@ def _of_list(record: dict[str, Any]) -> Iterable[_Call]:
 def _model(record: dict[str, Any]) -> LanguageModel:
     """Return what a record's parameters say; the texts and lists of Megatron have GPT's layers."""
     stated, is_text = record["parameters"], record["kind"] == "simai_text"
-    shape = {"layers": stated["layers"], "hidden": stated["hidden"], "ffn": stated["ffn"],
-             "sequence": 2048, "heads": stated.get("heads", 32)}  # fmt: skip
+    layers = stated["layers"]
+    if is_text:  # the layers that it lists, which may be those of a stage
+        layers = sum(row[0] in _ATTENTION for row in record["rows"]) or layers
+    shape = {"layers": layers, "hidden": stated["hidden"], "ffn": stated["ffn"],
+             "sequence": 2048, "heads": stated.get("heads", 32),
+             "gated": stated.get("gated_mlp", False)}  # fmt: skip
     if stated["framework"] == "DeepSpeed":
-        return LanguageModel(**shape, vocab=stated["vocab"], gated=True, norm="rmsnorm")
+        return LanguageModel(**shape | {"gated": True}, vocab=stated["vocab"], norm="rmsnorm")
     learned = {"position": "learned", "max_positions": stated["seq"]}
     if is_text:  # the table and the head apart, no biases
         return LanguageModel(**shape, **learned, vocab=32000, norm="rmsnorm")
@@ -163,7 +186,9 @@ def _compare(
         found, made = _found(nodes, place, comm_type, tp, dp)
         counts = made == count or place not in _SINGLE
         exact = found == size and counts
-        rule = "" if exact else _rule(record, model, nodes, (place, comm_type), size, found)
+        rule = (
+            "" if exact else _rule(record, model, nodes, (place, comm_type), (size, count), found)
+        )
         detail = f"{place} {comm_type}: {found} in {made} for {size} in {count}"
         tally.add(exact=exact, rule=rule, detail=detail)
     of_head = nodes.filter(
@@ -182,10 +207,10 @@ def _found(nodes: pl.DataFrame, place: str, comm_type: str, tp: int, dp: int) ->
 
 def _rule(
     record: dict[str, Any], model: LanguageModel, nodes: pl.DataFrame, key: tuple[str, str],
-    size: int, found: int,
+    theirs: tuple[int, int], found: int,
 ) -> str:  # fmt: skip
     """Return why AICB's bytes differ, if they do so by just what the reason says."""
-    (place, _), stated = key, record["parameters"]
+    (place, _), stated, (size, count) = key, record["parameters"], theirs
     tp, dp = stated["tp"], stated.get("world_size", 128) // stated["tp"]
     norms = model.parameters().norms
     whole = stated.get("seq", 0) * model.hidden * 2
@@ -205,8 +230,15 @@ def _rule(
         return _NO_NORMS if found - size == itemsize * norms else ""
     if stated.get("zero") == 2 and place == "backward/gradients":
         return _BUCKETS if _found(nodes, place, "reduce_scatter", tp, dp)[0] == size else ""
-    # at most a whole share more for each layer, table and norm
-    most = 2 * dp * (model.layers + 2)
-    if stated.get("zero") == 2 and 0 < size - found < most:
-        return _PADDED
+    whole = 2 * model.total_parameters
+    # in Nadi each layer, table and norm is shared among the ranks, and rounded up
+    if stated.get("zero") == 2 and 0 <= found - whole < 2 * dp * (model.layers + 2):
+        return _PADDED if size == _padded(model.total_parameters, count, dp) else ""
     return ""
+
+
+def _padded(elements: int, calls: int, ranks: int) -> int:
+    """Give the bytes of gathers of equal parts, of which the last has the rest."""
+    part = elements // calls
+    parts = [part] * (calls - 1) + [elements - (calls - 1) * part]
+    return 2 * sum(-(-one // ranks) * ranks for one in parts)

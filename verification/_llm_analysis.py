@@ -25,6 +25,7 @@ _EXPERTS = "mixtures of experts: its FLOPs ignore how many experts a token takes
 _UNEVEN = "52 heads on 8 tensor parallel ranks: Nadi refuses what divides no head"
 _REST = "layers of a stage are rounded down, in Nadi the first stages have the rest"
 _LAST_NORM = "tensor parallel ranks share the last norm, on all stages; in Nadi one stage has it"
+_ROWS = "tensor parallel ranks share rows of the table in fractions, in Nadi whole ones"
 _NORMS = "tensor parallel ranks share the gradients of norms, in Nadi each has all"
 _NO_COPY = "operations of 4 bytes need no float32 copy of weights there: 8 bytes of state, not 12"
 _HEAD_AGAIN = "full recomputation repeats the head, in Nadi the layers alone"
@@ -91,9 +92,15 @@ def _compare(record: dict[str, Any], tallies: dict[str, Tally]) -> None:
             detail=f"{record['id']}: {row[what]} for {out[key]}, {more} expected more",
         )
     stated, made = out["num_flops_total_per_micro_batch"], _products(model, plan, mode)
+    # products of the head with the rows that fill up those of the last rank, there and back
+    filled = -model.vocab % plan["tp"] * 6 * plan["micro_batch"] * model.sequence * model.hidden
+    rules = [_ROWS] if filled else []
+    rest = stated - made + filled
+    if rest:
+        rules.append(_flops_rule(model, plan["micro_batch"], mode, rest))
     tallies["FLOPs"].add(
         exact=made == stated,
-        rule=_flops_rule(model, plan["micro_batch"], mode, stated - made),
+        rule="; ".join(rules) if all(rules) else "",
         detail=f"{record['id']} {mode}: {made} for {stated}",
     )  # fmt: skip
 
@@ -110,6 +117,7 @@ def _reasons(model: LanguageModel, plan: dict[str, Any], what: str) -> dict[str,
     split = (counts.attention + counts.mlp) / tp
     of_norms = counts.norms / tp if what == "gradients" else counts.norms
     found = {
+        _ROWS: (-(-model.vocab // tp) - model.vocab / tp) * model.hidden,
         _REST: (-(-model.layers // pp) - layers) * (split + counts.norms),
         _LAST_NORM: (norm if pp == 1 else 0) - norm / tp,
         _NORMS: layers * (counts.norms - of_norms),

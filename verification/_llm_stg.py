@@ -22,6 +22,7 @@ _EMBEDDING = "STG has a matrix product for the input embedding, Nadi a look-up"
 _GATE = "its products of gate and value are matrix products, too"
 _QUERY_HEADS = "STG sums the gradients of keys and values for each query head"
 _AT_ONCE = "Nadi gathers keys and values at once, with the same bytes"
+_APART = "STG sums gradients over data and context parallel ranks one after the other"
 _LOGITS = "STG all-reduces the logits, Nadi three sums per token"
 _LAST = "STG gathers the gradient of the last residual, Nadi has it whole"
 _ONLY_NADI = "Nadi only: embedding, head and loss under tensor parallelism"
@@ -174,6 +175,13 @@ def _rule(
         if is_same and size == found:
             return _AT_ONCE
         return _QUERY_HEADS if is_same and size == times * found else ""
+    apart = arguments["dp"] > 1 and arguments["sp"] > 1 and count == 2 * calls
+    if apart and what in ("gradients", "tables/dp"):
+        each = (size // 2, count // 2)
+        if each == made:
+            return _APART
+        rule = _rule(arguments | {"sp": 1}, what, each, made, norms)
+        return f"{_APART}; {rule}" if rule else ""
     if what == "gradients" or what.startswith("weights"):
         itemsize = _GRADIENT if what == "gradients" else _ACTIVATION
         shards = arguments["dp"] * arguments["sp"] if what != "gradients" else 1

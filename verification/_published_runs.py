@@ -157,6 +157,10 @@ class _NotStatedError(Exception):
     """What a row does not say, or Nadi does not have."""
 
 
+# what comes of figures that are null, in words, or left out
+_UNREADABLE = (KeyError, ValueError, TypeError, IndexError, AttributeError, ArithmeticError)
+
+
 def calculon_runs() -> list[PublishedRun]:
     """Give the eight rows that Calculon was validated with."""
     found = []
@@ -184,12 +188,23 @@ def published_runs(paths: list[Path]) -> tuple[list[PublishedRun], Counter[str],
             for row in record.get("rows") or [None]:
                 num += 1
                 try:
-                    found.append(_reader_of(record)(record, row))
-                except _NotStatedError as reason:
+                    found.append(_checked(_reader_of(record)(record, row)))
+                except (_NotStatedError, NadiError) as reason:
                     reasons[str(reason)] += 1
-                except (KeyError, ValueError, TypeError, IndexError) as error:
+                except _UNREADABLE as error:
                     reasons[f"a figure that is no number or is not there ({error})"] += 1
     return found, reasons, num
+
+
+def _checked(run: PublishedRun) -> PublishedRun:
+    """Give a row again; its time, and all degrees and sizes, have to be above 0."""
+    model, plan = run.model, run.plan
+    numbers = (model.layers, model.hidden, model.heads, model.vocab, *(
+        value for name, value in plan.items() if isinstance(value, int) and name not in (
+            "zero", "lora", "micro_batch", "sequence_parallel")))  # fmt: skip
+    if min(numbers) < 1 or not 0 < run.seconds < math.inf:
+        raise _NotStatedError("a figure that is not above 0")
+    return run
 
 
 def _system_of(run: PublishedRun, ranks: int, folder: str) -> str:
@@ -608,7 +623,7 @@ def _of_others(record: dict[str, Any], row: object) -> PublishedRun:
 
 def _reader_of(record: dict[str, Any]) -> Callable[[dict[str, Any], Any], PublishedRun]:
     """Choose how a record is read by what it states, not by the file that it is in."""
-    columns, name = set(record.get("columns", ())), record.get("id", "")
+    columns, name = set(record.get("columns") or ()), str(record.get("id") or "")
     if "parallel_config_from_config_sh" in record:
         return _of_mlperf
     if "Sharding Strategy" in columns:

@@ -3,7 +3,10 @@
 Per class and device: median and 90th percentile of the absolute relative error, and how many
 measurements lie in the stated interval; rows that the curves were fitted to and rows that were
 held out apart. Fails unless the intervals hold 90 % of the rows that were held out, on each
-device whose curves were fitted to measurements of its own, and over all.
+device whose curves were fitted to measurements of its own, and over all. Rows that cannot be stated
+are counted, by reason.
+
+    python verification/kernel_prices.py [FILE.json.gz ...]
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
-from _published_kernels import Row, published_rows
+from _published_kernels import FILES, Row, stated_rows
 
 from nadi.systems import load_device, plain_device, price, shipped_devices
 from nadi.trace import Operations, dtype_code, op_class_code
@@ -28,8 +32,11 @@ def operations_of(rows: Sequence[Row], op_class: str | None = None) -> Operation
     return Operations(
         np.array([row.flops for row in rows], dtype=np.int64),
         np.array([row.bytes for row in rows], dtype=np.int64),
-        np.array([op_class_code(row.op_class if op_class is None else op_class) for row in rows]),
-        np.array([dtype_code(row.dtype) for row in rows]),
+        np.array(
+            [op_class_code(row.op_class if op_class is None else op_class) for row in rows],
+            dtype=np.int64,
+        ),
+        np.array([dtype_code(row.dtype) for row in rows], dtype=np.int64),
         np.array([row.shape for row in rows], dtype=np.int64).reshape(-1, 4),
     )
 
@@ -55,7 +62,12 @@ def line(what: str, error: Floats, inside: Bools) -> str:
 
 def main() -> int:
     """Print the table, and return 1 unless intervals hold what they state."""
-    rows = published_rows()
+    paths = [Path(name) for name in sys.argv[1:]] or FILES
+    rows, reasons = stated_rows(paths)
+    print(f"{len(rows)} rows stated, {reasons.total()} not")
+    for reason, count in reasons.most_common():
+        print(f"{count:7} {reason}")
+    print()
     parts: dict[tuple[str, str, bool], list[Row]] = defaultdict(list)
     for row in rows:
         parts[row.op_class, row.device, row.is_held_out].append(row)
@@ -89,7 +101,8 @@ def main() -> int:
         print(f"{device}: the interval holds {every.mean():.1%} of {every.size} held-out rows")
         if every.size >= MANY:
             hold.append(bool(every.mean() >= COVERED))
-    every = np.concatenate([inside for of_device in held.values() for inside in of_device])
+    every = np.concatenate([inside for of_device in held.values() for inside in of_device] or [
+        np.ones(0, dtype=np.bool_)])  # fmt: skip
     print(f"all: the interval holds {every.mean():.1%} of {every.size} held-out rows")
     hold.append(bool(every.mean() >= COVERED))
     print(f"{num_inside} of {len(rows)} rows lie in their interval")
@@ -104,8 +117,12 @@ def plain(rows: Sequence[Row]) -> None:
     for device in ("a100", "a40", "h100"):
         known = load_device(device)
         own = [row for row in rows if row.device == device and row.op_class != "copy"]
+        if not own:
+            continue
         found = price(operations_of(own), plain_device(known.peak[""], known.bandwidth))
         ratios.append(np.array([row.time for row in own]) / np.maximum(found.duration, 1))
+    if not ratios:
+        return
     ratio = np.concatenate(ratios)
     low, middle, high = np.quantile(ratio, [0.05, 0.5, 0.95])
     print(f"plain roofline: measured over predicted {middle:.2f}, 90 % in {low:.2f} to {high:.2f}")

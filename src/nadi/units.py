@@ -19,6 +19,9 @@ _QUANTITY = re.compile(
     r"\s*+((?:[0-9]++(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+)\s*+([^\s0-9]\S*+)\s*+"
 )
 _LARGEST = 2**63 - 1  # of a time or a size
+UNSHOWN = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+"""What no file for people has of names, as characters of a pattern: control characters, and those
+that change the direction of the text after them, so that a name reads as another."""
 _LONGEST_SHOWN = 60
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 import nadi
 from nadi import analyses as analyze
 from nadi.analyses.recorded.events import KERNEL_TYPES
+from nadi.cli import main
 from nadi.trace import schema
 from tests.conftest import PairWriter
 from tests.reference.naive_analyses import Work, idle_of, lengths_of, states_of
@@ -147,6 +148,15 @@ def nested(pair: PairWriter) -> Path:
         pair.events.append({"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "s": "t",
                             "pid": 7, "tid": 1, "ts": ts, "args": args})  # fmt: skip
     return pair.write()[1]
+
+
+def test_bandwidths_of_single_copies_have_a_unit(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stood as ``min``, ``median`` and ``max`` beside ``GB/s``."""
+    assert main(["analyze", "bandwidth", str(nested(pair))]) == 0
+    (heading,) = (line for line in capsys.readouterr().out.splitlines() if "median" in line)
+    assert heading.split("  ")[-3:] == ["min GB/s", "median GB/s", "max GB/s"]
 
 
 def test_frames_come_in_order_of_their_first_names(pair: PairWriter) -> None:

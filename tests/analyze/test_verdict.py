@@ -12,6 +12,7 @@ import pytest
 import nadi
 from nadi.bottlenecks.steps.result import verdict_in_words
 from nadi.bottlenecks.steps.verdict import BOUND_BY, LateRank, RepeatedLateness
+from nadi.graph import rank_excess
 from nadi.graph.critical_paths import PATH_KINDS
 from nadi.graph.rank_excess import Excess, ExcessPart
 from tests.conftest import PairWriter
@@ -110,6 +111,18 @@ def test_an_excess_beside_the_path_counts_if_the_path_explains_little(tmp_path: 
     path = replace(run.path, segments=idle)
     found = nadi.graph.find_excess(*args[:2], path, 1, late_ns=300_000)
     assert found.operation.name == "svd"
+
+
+def test_an_excess_is_the_same_however_many_edges_are_looked_at_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, [[("mm", 100.0)], [("mm", 100.0), *[("svd", 10.0)] * 30]])
+    found = nadi.graph.find_excess(run.graph, run.window, run.path, 1, late_ns=300_000)
+    assert found.time_ns == 300_000
+    for block in (1, 7):
+        monkeypatch.setattr(rank_excess, "_BLOCK", block)
+        again = nadi.graph.find_excess(run.graph, run.window, run.path, 1, late_ns=300_000)
+        assert again == found
 
 
 def test_a_rank_that_begins_late(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from nadi.pytorch.collecting.hook.sampled_gaps import (
     StackSampler,
     _ran_ns,
     _stack,
+    is_of_program,
     lock_waits,
     name_gaps,
     name_operations,
@@ -32,6 +33,7 @@ from nadi.pytorch.collecting.hook.sampled_gaps import (
     scheduled_ns,
     spans_of,
 )
+from nadi.pytorch.collecting.hook.traced_calls import CallTracer, TracedCall
 from tests.conftest import PairWriter
 
 MS = 1_000_000
@@ -199,7 +201,7 @@ def test_events_end_with_a_range() -> None:
 @pytest.mark.parametrize(("end", "is_known"), [(9, True), (6, False), (2, True)])
 def test_functions_hold_operations_in_a_range_and_cross_none(end: int, *, is_known: bool) -> None:
     ranged = [*step_of(0), Span(1, 0, end * MS, "part", True)]
-    events = name_operations(in_log(0, range(4, 8)), ranged, ranged, 0)
+    events = name_operations([call(LOG, 4, 8)], ranged, ranged, 0)
     assert held(events) == ([("train.py(20): log", 4, 8)] if is_known else [])
 
 
@@ -419,13 +421,10 @@ def step_of(begin: int, count: int = 10, name: str = "aten::a") -> list[Span]:
     ]
 
 
-def in_log(begin: int, calls: range, *others: Called) -> list[Sample]:
-    """Sample each operation of a step; those of ``calls`` are in a function."""
-    return [
-        Sample(begin + at * MS + 500, 1, (MODULE, MAIN, *((LOG, *others) if at in calls else ())),
-               begin + at * MS, 0)
-        for at in range(10)
-    ]  # fmt: skip
+def call(function: Called, first: int, end: int, begin: int = 0) -> TracedCall:
+    """Call a function just around some operations of a step that begins at a time."""
+    code = function.code.replace(co_firstlineno=function.line)
+    return TracedCall(code, 1, begin + first * MS, begin + end * MS)
 
 
 def held(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
@@ -443,33 +442,71 @@ def test_a_thread_that_sleeps_and_keeps_the_lock_of_the_interpreter_writes_a_fil
     assert list(gap_names([early, late], around).values()) == [names]
 
 
-@pytest.mark.parametrize("others", [(), (BACKWARD,)])
-def test_a_function_holds_the_operations_between_its_samples(others: tuple[Called, ...]) -> None:
+def test_a_function_holds_the_operations_that_it_calls() -> None:
     observed = [*step_of(0), *step_of(100 * MS)]
-    found = [*in_log(0, range(3, 6), *others), *in_log(100 * MS, range(4, 8), *others)]
-    timed = step_of(1000 * MS)
-    events = name_operations(found, observed, timed, 1000 * MS)
+    calls = [call(LOG, 3, 8, 100 * MS), call(MAIN, 0, 10, 100 * MS)]
+    events = name_operations(calls, observed, step_of(1000 * MS), 1000 * MS)
     assert held(events) == [("train.py(20): log", 3, 8)]  # main holds the whole step
-    assert name_operations(found, observed, step_of(1000 * MS, 9), 0) == []  # another step
+    assert name_operations(calls, observed, step_of(1000 * MS, 9), 0) == []  # another step
 
 
 def test_two_calls_of_a_function_are_two_events() -> None:
-    found = [
-        early if early.time_ns < 5 * MS else late
-        for early, late in zip(in_log(0, range(1, 4)), in_log(0, range(6, 9)), strict=True)
-    ]
-    events = name_operations(found, step_of(0), step_of(0), 0)
-    assert held(events) == [("train.py(20): log", 1, 4), ("train.py(20): log", 6, 9)]
+    events = name_operations([call(LOG, 1, 2), call(LOG, 6, 9)], step_of(0), step_of(0), 0)
+    assert held(events) == [("train.py(20): log", 1, 2), ("train.py(20): log", 6, 9)]
 
 
 def test_functions_nest_as_they_call_each_other() -> None:
     inner = called("/home/user/train.py", "histogram", 30)
-    found = [
-        one._replace(stack=(*one.stack, inner)) if at in (4, 5) else one
-        for at, one in enumerate(in_log(0, range(2, 8)))
-    ]
-    events = name_operations(found, step_of(0), step_of(0), 0)
-    assert held(events) == [("train.py(20): log", 2, 8), ("train.py(30): histogram", 4, 6)]
+    same = called("/home/user/train.py", "wrapped", 40)
+    calls = [call(inner, 4, 6), call(LOG, 2, 8), call(same, 2, 8)]
+    events = name_operations(calls, step_of(0), step_of(0), 0)
+    assert held(events) == [("train.py(30): histogram", 4, 6), ("train.py(20): log", 2, 8)]
+
+
+def test_calls_are_traced_until_the_tracer_is_stopped() -> None:
+    def inner() -> int:
+        return 1
+
+    def outer() -> int:
+        return sum([inner() for _ in range(2)])
+
+    def busy() -> None:
+        pass
+
+    tracer = CallTracer(lambda code: code.co_name in ("outer", "inner", "busy"))
+    tracer.start()
+    outer()
+    for _ in range(11_000):
+        busy()
+    tracer.stop()
+    outer()
+    assert [one.code.co_name for one in tracer.calls] == ["inner", "inner", "outer"]
+    first, second, around = tracer.calls
+    assert around.begin <= first.begin <= first.end <= second.begin <= second.end <= around.end
+
+
+def test_a_program_that_traces_its_calls_itself_goes_on_to() -> None:
+    def own(*_: object) -> None:
+        pass
+
+    tracer = CallTracer(lambda _: True)
+    sys.setprofile(own)
+    tracer.start()
+    tracer.stop()
+    try:
+        assert sys.getprofile() is own
+    finally:
+        sys.setprofile(None)
+    assert not tracer.calls
+
+
+@pytest.mark.parametrize(("file", "name", "is_known"), [
+    ("/home/user/train.py", "step", True),
+    (f"{LIBRARY}/queue.py", "get", False),
+    (str(Path(recorded_steps.__file__)), "step", False),
+])  # fmt: skip
+def test_functions_of_the_program(file: str, name: str, *, is_known: bool) -> None:
+    assert is_of_program(called(file, name).code) is is_known
 
 
 def test_the_verdict_names_the_function_with_most_operations(pair: PairWriter) -> None:

@@ -20,6 +20,8 @@ from nadi.estimates import (
     search_space,
 )
 from nadi.estimates.price_bounds import step_bounds
+from nadi.estimates.single.checks import check_estimate
+from nadi.memory.placement.command import simulate_placed
 from nadi.models import write_job
 from nadi.systems import System, load_device, price_job
 
@@ -62,6 +64,14 @@ def test_an_estimate_with_all_kernels_recorded_is_that_of_the_recorded_device(
     assert before.bounds is None
     simulated = nadi.simulate(nadi.llm_job(MODEL, **PLAN), on_a100()).makespan / 1e9
     assert found.seconds == pytest.approx(simulated, rel=0.03)
+
+
+def test_a_check_simulates_with_the_same_prices(recording: Path) -> None:
+    calibration = read_calibration([recording])
+    for offload in ((), ("optimizer",)):
+        step = describe_step(MODEL, "dgx-h100-cxl", PLAN, offload=offload, calibration=calibration)
+        found = check_estimate(step, "dgx-h100-cxl", estimate(*step[:3]), placed=simulate_placed)
+        assert found.estimated == pytest.approx(found.simulated, rel=0.03)
 
 
 def test_a_search_takes_the_same_times_and_its_bounds_are_those_of_the_estimate(

@@ -43,8 +43,8 @@ def assert_all_come_back(trace: Trace) -> None:
 
 
 def printable(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a table without control characters, which no file of CSV has."""
-    control = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+    """Return a table without characters that are not shown, which no file of CSV has."""
+    control = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
     return frame.with_columns(pl.col(texts).str.replace_all(control, "\ufffd"))
 

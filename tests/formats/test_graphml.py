@@ -55,7 +55,7 @@ def test_names_come_back_whatever_they_hold() -> None:
     assert list(nodes) == [10 * row + 3 for row in range(len(HARD_NAMES))]
     assert edges == {}
     assert issues == {
-        "graphml.name": 1, "graphml.columns": len(HARD_NAMES), "graphml.attributes": 1,
+        "graphml.name": len(REPLACED), "graphml.columns": len(HARD_NAMES), "graphml.attributes": 1,
     }  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def test_names_come_back_whatever_they_hold() -> None:
     assert list(nodes.values()) == drawn_names()
     assert edges == []
     assert counted(log) == {
-        "dot.name": 1, "dot.columns": len(HARD_NAMES), "dot.attributes": 1,
+        "dot.name": len(REPLACED), "dot.columns": len(HARD_NAMES), "dot.attributes": 1,
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,13 +85,67 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
     def serve(kind: str) -> str:
         server = socket.create_server(("localhost", 0))
         servers.append(server)
-        threading.Thread(target=_serve, args=(server, ANSWERS[kind][0]), daemon=True).start()
+        answer = (ANSWERS | _SLOW)[kind][0]
+        threading.Thread(target=_serve, args=(server, answer), daemon=True).start()
         return f"http://localhost:{server.getsockname()[1]}/trace.json"
 
     yield serve
     for server in servers:
         server.shutdown(socket.SHUT_RDWR)
         server.close()
+
+
+def _dripping(send: Callable[[bytes], None], port: int) -> None:
+    """Send a byte again and again, of the head and of the body alike."""
+    for byte in b"HTTP/1.1 200 OK\r\nX: " + b"a" * 9_000:
+        send(bytes((byte,)))
+        time.sleep(0.05)
+
+
+def _slow(send: Callable[[bytes], None], port: int) -> None:
+    """Send as much as is wanted in each stretch, for ever."""
+    _whole(send, b"200 OK", TRACE[:-2])
+    while True:
+        send(PIECE)
+        time.sleep(0.05)
+
+
+def _leading_on(send: Callable[[bytes], None], port: int) -> None:
+    """Send to another address after a while."""
+    time.sleep(0.4)
+    place = time.monotonic_ns()
+    _whole(send, f"302 Moved\r\nLocation: http://localhost:{port}/{place}/trace.json".encode())
+
+
+_SLOW: dict[str, tuple[Callable[[Callable[[bytes], None], int], None], str]] = {
+    "dripping": (_dripping, "bytes in 1 s"),
+    "slow": (_slow, "servers took over 2 s for all that is read"),
+    "leading on": (_leading_on, "servers took over 2 s for all that is read"),
+}
+
+
+@pytest.mark.parametrize("kind", _SLOW)
+def test_a_slow_server_is_not_waited_for(
+    kind: str, served: Callable[[str], str], capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A byte a second took ten minutes for each head, file and redirect."""
+    monkeypatch.setattr(web_paths, "_STRETCH", 1.0)
+    monkeypatch.setattr(web_paths, "_LONGEST", 2.0)
+    monkeypatch.setattr(web_paths, "_LARGEST", 1 << 30)
+    since = time.monotonic()
+    code = main(["info", served(kind)])
+    shown = capsys.readouterr()
+    assert_one_clear_line(code, shown.out, shown.err, "trace.json", _SLOW[kind][1])
+    assert time.monotonic() - since < 20
+
+
+def test_files_of_a_folder_are_waited_for_together() -> None:
+    """Each had the whole time for itself, and a page can name thousands."""
+    folder = web_paths.WebPath("http://localhost:1/job/")
+    one, other = folder / "a.json", folder / "b" / "c.json"
+    assert one._patience is other._patience is other.parent._patience is folder._patience
+    assert web_paths.WebPath(str(one))._patience is not one._patience
 
 
 @pytest.mark.parametrize("kind", ANSWERS)

@@ -101,3 +101,14 @@ def test_texts_in_another_encoding_are_refused() -> None:
     content = _database(512, ("PRAGMA encoding = 'UTF-16'", ()), ("CREATE TABLE t (a)", ()))
     with pytest.raises(FormatError, match="UTF-8"):
         _opened(content)
+
+
+@pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
+def test_generated_columns_are_refused(kind: str) -> None:
+    """What is stored stands between the others, which were read one place too early."""
+    content = _database(
+        512, (f"CREATE TABLE t (a, b AS (a + 1) {kind}, c)", ()),
+        ("INSERT INTO t VALUES (?, ?)", [(1, 2)]),
+    )  # fmt: skip
+    with pytest.raises(FormatError, match="generated columns"):
+        _opened(content)

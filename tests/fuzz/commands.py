@@ -32,9 +32,9 @@ from tests.feed.traces import attribute, content as content_of, message
 from tests.formats.flight_records import Job
 from tests.formats.foreign_files import inspector_log
 from tests.fuzz.corpus import samples
-from tests.fuzz.mutations import changed_value, mutated
+from tests.fuzz.damages import damaged
 
-__all__ = ["COMMANDS", "LONGEST", "Command", "damaged", "run_line", "try_command"]
+__all__ = ["COMMANDS", "LONGEST", "Command", "run_line", "try_command"]
 
 LONGEST = 20.0  # seconds of the processor
 _LONGEST_LINE = 1_100  # of an error, with "nadi: " before it
@@ -71,22 +71,10 @@ def try_command(command: Command, seed: str, folder: Path) -> bool:
     with tempfile.TemporaryDirectory(dir=folder) as own:
         for name, content in files.items():
             place = Path(own) / name
-            place.parent.mkdir(exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         words = shlex.split(chance.choice(command.lines))
         return run_line([word.replace("@", f"{own}/") for word in words]) != 2
-
-
-def damaged(content: bytes, other: bytes, name: str, chance: random.Random) -> bytes:
-    """Damage a file: JSON mostly as values, other files as bytes."""
-    if name.endswith(".json") and chance.random() < 0.6:
-        try:
-            value = json.loads(content)
-        except ValueError:  # damaged already
-            value = None
-        if value is not None:
-            return json.dumps(changed_value(value, chance)).encode(errors="replace")
-    return mutated(content, other, str(chance.random()))
 
 
 class _TooLongError(BaseException):
@@ -651,7 +639,8 @@ COMMANDS: dict[str, Command] = {
     "predictions": Command(
         _saved,
         ("report @s.json @s.json -o @page.html", "simulate @s.nadi",
-         "report @s.json -o @page.html"),
+         "report @s.json -o @page.html", "report @s.nadi -o @page.html", "info @s.nadi",
+         "simulate @s.nadi --json", "draw timeline @s.nadi @t.json"),
         ("s.json", "s.nadi"),
     ),
     "own-models": Command(
@@ -662,8 +651,11 @@ COMMANDS: dict[str, Command] = {
          "synthesize @generator.nadi -o @made --hidden 512 --ranks 4 --tp 2",
          "learn --conditions @listed.csv -o @own.nadi",
          "learn --conditions @listed.csv --epsilon 1 --device h100 --generated 3 -o @own.nadi",
-         "synthesize @private.nadi -o @made --ranks 2 --tp 1"),
-        ("folded.nadi", "model.nadi", "generator.nadi", "listed.csv", "private.nadi"),
+         "synthesize @private.nadi -o @made --ranks 2 --tp 1", "info @folded.nadi",
+         "synthesize @model.nadi -o @made --ranks 4 --steps 3 --seed 2", "info --check @folded.nadi",
+         "synthesize @model.nadi -o @made --hidden 300", "similarity @folded.nadi @folded.nadi"),
+        ("folded.nadi", "model.nadi", "generator.nadi", "listed.csv", "private.nadi",
+         "listed.csv.privacy.json", "model.nadi"),
     ),
     "results": Command(
         _summaries,

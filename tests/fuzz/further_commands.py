@@ -7,6 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import nadi
 from nadi.systems.library import shipped_text
 from tests.fuzz.commands import COMMANDS, Command, run_line
 from tests.fuzz.corpus import samples
@@ -78,15 +79,45 @@ def _private() -> dict[str, bytes]:
     return {**files, **hidden, "system.toml": shipped_text("pcie-workstation").encode()}
 
 
+_KEPT = Path(__file__).parents[1] / "kept_outputs"
+_RESULTS = ("estimate", "memory-place", "memory-plan", "search", "waits", "what-if")
+_SEARCH = "search gpt3-125m dgx-h100 --ranks 4 --global-batch 4 --top 1 -o"
+
+
+_NOTE = {"nadi": "0", "sources": [["a.json", 1, 2]], "settings": "nadi", "nodes": 5, "deps": 4}
+
+
+@cache
+def _resumed() -> dict[str, bytes]:
+    """Give what a search and a conversion of before left, with which others go on."""
+    with tempfile.TemporaryDirectory() as own:
+        assert run_line([*_SEARCH.split(), f"{own}/found"]) == 0
+        found = {f"found/{one.name}": one.read_bytes() for one in Path(own, "found").iterdir()}
+    recording = COMMANDS["recording"].files()
+    return {
+        **found, "job/device_0.json": recording["job/device_0.json"],
+        "job/device_1.json": recording["job/device_1.json"],
+        "linked/.nadi-kept/rank0.nadi.kept.json": json.dumps(_NOTE).encode(),
+    }  # fmt: skip
+
+
+@cache
+def _devices() -> dict[str, bytes]:
+    """Give a system with a device of its own, a model, and a generator of jobs."""
+    device = Path(nadi.__file__).parent / "data" / "devices" / "h100.toml"
+    return {
+        "own.toml": device.read_bytes(),
+        "system.toml": shipped_text("dgx-h100").replace('"h100"', '"own.toml"').encode(),
+        **{name: COMMANDS["own-models"].files()[name] for name in ("generator.nadi",)},
+        "model.json": COMMANDS["estimate"].files()["model.json"],
+    }
+
+
 @cache
 def _of_other_tools() -> dict[str, bytes]:
     """Give a file of each tool whose recordings are read."""
     tools = ("nsight", "rocprof", "xplane", "snapshot", "pftrace")
     return {f"{name}{samples()[name].suffix}": samples()[name].content for name in tools}
-
-
-_KEPT = Path(__file__).parents[1] / "kept_outputs"
-_RESULTS = ("estimate", "memory-place", "memory-plan", "search", "waits", "what-if")
 
 
 @cache
@@ -139,6 +170,21 @@ FURTHER_COMMANDS: dict[str, Command] = {
         tuple(f"{line} @{file}" for file in _of_other_tools()
               for line in ("run", "waits", "info --check", "analyze all")),
         tuple(_of_other_tools()),
+    ),
+    "resumed": Command(
+        _resumed,
+        (f"{_SEARCH} @found", f"{_SEARCH} @found", "link @job -o @linked --resume --to nadi"),
+        ("found/search.json", "found/part-000000.parquet", "found/part-000000.parquet",
+         "linked/.nadi-kept/rank0.nadi.kept.json"),
+    ),
+    "devices": Command(
+        _devices,
+        ("estimate gpt3-125m @system.toml --dp 8", "systems @system.toml --json",
+         "synthesize @generator.nadi -o @made --device @own.toml",
+         "collective all_reduce 1MB --system @system.toml --ranks 16",
+         "memory plan --model @model.json --system @system.toml --ranks 4 --global-batch 4",
+         "generate llm --model @model.json --tp 2 --system @system.toml -o @made"),
+        ("own.toml", "own.toml", "system.toml", "model.json"),
     ),
     "saved-results": Command(
         _kept_results, tuple(f"report @{name} -o @page.html" for name in _kept_results()),

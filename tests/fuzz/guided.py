@@ -23,14 +23,13 @@ def _main() -> None:
 
     with atheris.instrument_imports(include=["nadi"]):
         from nadi.errors import NadiError
-        from tests.fuzz.commands import COMMANDS
         from tests.fuzz.readers import READERS
 
     name = sys.argv[1]
     reader = READERS[name]
     kept = KEPT / name
     kept.mkdir(parents=True, exist_ok=True)
-    (kept / name).write_bytes(COMMANDS[reader.command].files()[reader.file])
+    (kept / name).write_bytes(reader.content())
 
     def read(content: bytes) -> None:
         try:

@@ -18,7 +18,6 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-import polars as pl
 
 import nadi
 from nadi.files.settings_text import parse_settings
@@ -32,6 +31,7 @@ from tests.conftest import PairWriter
 from tests.feed.traces import attribute, content as content_of, message
 from tests.fuzz.commands import COMMANDS, try_command
 from tests.fuzz.corpus import device_object, samples
+from tests.fuzz.damages import other_rows
 from tests.fuzz.foreign import try_replay, try_server
 from tests.fuzz.further_commands import FURTHER_COMMANDS
 from tests.fuzz.mutations import HOSTILE_VALUES, changed_value, mutated
@@ -206,7 +206,7 @@ def try_own_file(seed: str, folder: Path) -> bool:
         other = members[chance.choice([n for n in sorted(members) if n.endswith(".arrow")])]
         members[name] = mutated(members[name], other, seed)
     else:
-        members[name] = _other_rows(members[name], chance)
+        members[name] = other_rows(members[name], chance)
     if chance.random() < 0.03:
         del members[name]
     path = folder / "hostile.nadi"
@@ -225,38 +225,6 @@ def try_own_file(seed: str, folder: Path) -> bool:
         return False
     check_use(trace, folder, chance.choice(WRITTEN))
     return True
-
-
-def _other_rows(content: bytes, chance: random.Random) -> bytes:
-    """Give a table as an Arrow file with one value, column or row changed."""
-    frame = pl.read_ipc(content)
-    column = chance.choice(frame.columns)
-    series, damage = frame[column], chance.random()
-    if damage < 0.6 and len(series):
-        values = series.to_list()
-        values[chance.randrange(len(values))] = (
-            chance.choice((-(2**63), -2, -1, 0, 1, 4, 5, 2**31, 2**62, 2**63 - 1, None, 1000))
-            if series.dtype.is_integer()
-            else chance.choice(("", "\n", None, "a" * 1000, "kernel", [], [-1], [2**40], b"\xff"))
-        )
-        try:
-            series = pl.Series(column, values, dtype=series.dtype, strict=False)
-        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-            series = series.shift(1)
-        frame = frame.with_columns(series)
-    elif damage < 0.7:
-        frame = frame.drop(column)
-    elif damage < 0.8 and series.dtype.is_integer():
-        frame = frame.with_columns(
-            series.cast(chance.choice((pl.Int8, pl.Float64, pl.String)), strict=False)
-        )
-    elif damage < 0.9:
-        frame = frame.head(chance.randint(0, frame.height))
-    else:
-        frame = pl.concat([frame, frame])
-    out = io.BytesIO()
-    frame.write_ipc(out, compression=chance.choice(("zstd", "lz4", "uncompressed")))
-    return out.getvalue()
 
 
 @cache

@@ -6,6 +6,7 @@ import gzip
 import io
 import itertools
 import json
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -375,6 +376,65 @@ def test_own_files_with_other_members(tmp_path: Path) -> None:
         for other in (b"", b"\x00", content[:-1], content[: len(content) // 2], *others):
             assert run(path, zipped({**parts, name: other})) is None, name
         assert run(path, zipped({k: v for k, v in parts.items() if k != name})) is None
+
+
+def _with_members(*more: tuple[str, bytes, int], packed: bool = False) -> bytes:
+    """Give Nadi's own file with further members: a name, content, and what it says it is."""
+    out = io.BytesIO(SAMPLES["nadi"].content)
+    with (
+        warnings.catch_warnings(action="ignore"),  # of names that are there
+        zipfile.ZipFile(out, "a", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as file,
+    ):
+        for name, content, mode in more:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            info.compress_type = file.compression
+            file.writestr(info, content)
+    return out.getvalue()
+
+
+def _in_list(field: int, value: int, size: int) -> bytes:
+    """Give Nadi's own file whose list says something else of its first member."""
+    content = bytearray(SAMPLES["nadi"].content)
+    at = content.index(b"PK\x01\x02") + field
+    content[at : at + size] = value.to_bytes(size, "little")
+    return bytes(content)
+
+
+ODD_ZIPS: dict[str, tuple[Callable[[], bytes], bool]] = {
+    "a way up": (lambda: _with_members(("../../up.json", b"{}", 0)), True),
+    "an absolute path": (lambda: _with_members(("/tmp/absolute.json", b"{}", 0)), True),
+    "a link": (lambda: _with_members(("link", b"/etc/passwd", 0o120777)), True),
+    "a link to a table": (
+        lambda: _with_members(("nodes.arrow", b"deps.arrow", 0o120777)), False),
+    "one name twice": (lambda: _with_members(("nodes.arrow", b"ARROW1", 0)), False),
+    "a zip in it": (lambda: _with_members(("in.nadi", SAMPLES["nadi"].content, 0)), True),
+    "256 MB of zeros in 256 kB": (
+        lambda: _with_members(("bomb", bytes(1 << 28), 0), packed=True), True),
+    "20,000 members": (
+        lambda: _with_members(*((f"{n}", b"", 0) for n in range(20_000))), True),
+    "encrypted": (lambda: _in_list(8, 1, 2), False),
+    "with sizes after it": (lambda: _in_list(8, 8, 2), True),
+    "of an unknown compression": (lambda: _in_list(10, 99, 2), False),
+    "4 GB, it says": (lambda: _in_list(24, 2**32 - 2, 4), True),  # but its bytes end before
+    "4 GB when stored, it says": (lambda: _in_list(20, 2**32 - 2, 4), True),
+    "of another disk": (lambda: _in_list(34, 7, 2), True),
+    "beyond the end": (lambda: _in_list(42, 2**31, 4), False),
+    "within itself": (lambda: _in_list(42, 4, 4), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD_ZIPS)
+def test_zips_that_mean_harm(case: str, tmp_path: Path) -> None:
+    """Members are read by their names, and never written anywhere."""
+    make, is_read = ODD_ZIPS[case]
+    path = tmp_path / "in" / "file.nadi"
+    path.parent.mkdir()
+    trace = run(path, make(), write=False)
+    assert (trace is not None) == is_read
+    assert trace is None or trace.nodes.height == SAMPLES["nadi"].num_nodes
+    assert [one.name for one in tmp_path.rglob("*")] == ["in", "file.nadi"]
+    assert not Path("/tmp/absolute.json").exists()
 
 
 COLUMNS = {

@@ -33,7 +33,8 @@ _FEW = 30  # inputs
 _MET = (
     "own-file:96", "own-file:942", "own-file:988", "own-file:100026938", "nadi-system:1308",
     "own-file:330", "own-file:504", "own-file:763", "own-file:953", "jobs:9531042",
-    "machines:9542533",
+    "machines:9542533", "resumed:33000068", "predictions:33000705", "read-dump:32001027",
+    "read-dump:32002728",
 )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def test_commands_take_the_files_before_damage(name: str, tmp_path: Path) -> Non
     command = _COMMANDS[name]
     for file, content in command.files().items():
         path = tmp_path / file
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     lines = (shlex.split(line.replace("@", f"{tmp_path}/")) for line in command.lines)
     assert any(run_line(words) != 2 for words in lines)
@@ -89,6 +90,11 @@ _PLAIN = {
     "-- PROGRAM...", "processes[:N]|dask://HOST:PORT|MODULE:NAME",
 }  # fmt: skip
 _ELSEWHERE = {("rerun", "traces")}  # by a target of its own
+# whose values are mostly names of what ships with Nadi, but may be files
+_NAMES_OR_FILES = {
+    ("memory plan", "model"), ("memory plan", "system"), ("synthesize", "device"),
+    ("systems", "name"),
+}  # fmt: skip
 
 
 def test_each_file_that_a_command_takes_has_a_target() -> None:
@@ -106,7 +112,7 @@ def test_each_file_that_a_command_takes_has_a_target() -> None:
         for one in command.params
         if one.metavar is not None and one.metavar not in _PLAIN
     }
-    assert named - outputs() - _ELSEWHERE <= tried
+    assert (named | _NAMES_OR_FILES) - outputs() - _ELSEWHERE <= tried
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -18,7 +18,7 @@ import pytest
 import nadi
 import nadi.cli
 from nadi.bottlenecks import Hang, find_hang
-from nadi.files import pickle_kernels as kernels
+from nadi.files import pickle_kernels as kernels, plain_pickles
 from nadi.files.flight_recorder import parse_dump
 from nadi.files.plain_pickles import PickledValues, read_plain
 from tests.formats.flight_records import Job
@@ -331,6 +331,37 @@ def test_hostile_pickles_are_refused_at_once(body: bytes, what: str) -> None:
         read_plain(b"\x80\4" + body, "dump")
     with pytest.raises(nadi.errors.FormatError, match=what):
         PickledValues.read(_bytes(b"\x80\4" + body), "dump")
+
+
+@pytest.mark.parametrize("place", ["profiling_name", "state", "frames", "pg_config", "ranks"])
+def test_halves_of_characters_are_refused(place: str, tmp_path: Path) -> None:
+    """A pickle may have them, and no file or terminal: they ended in a UnicodeEncodeError."""
+    dump, half = _job().dumps()[0], "\ud800"
+    if place == "frames":
+        dump["entries"][0]["frames"] = [{"name": half, "filename": "a.py", "line": 1}]
+    elif place == "pg_config":
+        dump["pg_config"][half] = {"ranks": "[0]"}
+    elif place == "ranks":
+        dump["pg_config"]["0"] = {"ranks": half}
+    else:
+        dump["entries"][0][place] = half
+    content = pickle.dumps(dump, 4)
+    if place == "ranks":
+        assert "0" not in parse_dump(content, "dump", 0).members
+        return
+    with pytest.raises(nadi.errors.FormatError, match="a text is no UTF-8"):
+        parse_dump(content, "dump", 0)
+
+
+def test_a_pickle_of_lists_alone_is_no_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of gzip was 256 MB of empty lists, and these 18 GB of memory."""
+    content = b"\x80\4]" + b"](" * 50_000 + b"]" * 100_000
+    monkeypatch.setattr(plain_pickles, "available_memory", lambda: 10 << 20)
+    with pytest.raises(nadi.errors.FormatError, match="too many for 5"):
+        read_plain(content + b".", "dump")
+    with pytest.raises(nadi.errors.FormatError, match="too many for 5"):
+        PickledValues.read(_bytes(content + b"."), "dump")
+    assert read_plain(pickle.dumps(list(range(1000))), "dump") == list(range(1000))
 
 
 def test_lists_that_a_pickle_repeats_are_no_bomb(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import gzip
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -227,6 +230,37 @@ def test_cells_are_no_formulas(tmp_path: Path) -> None:
     back = pl.DataFrame({"name": cells}).select(as_written(pl.col("name")))["name"].to_list()
     assert back == NAMES
     assert b"\x1b" not in csv_bytes(pl.DataFrame({"name": ["a\x1b[2J", "\x00"]}))
+
+
+_TURNED = "safe\u202eexe.txt\u2066 a\u200fb\u061c"
+_OPENED = ("analyze all @ -o @/made", "waits @ -o @/waits.html", "report @ -o @/page.html",
+           "draw graph @ -o @/graph.dot", "draw graph @ -o @/graph.graphml")  # fmt: skip
+
+
+def _texts_of(folder: Path) -> Iterator[str]:
+    """Give the texts of files, and what is packed in pages."""
+    for path in folder.rglob("*"):
+        if path.suffix in (".html", ".csv", ".svg", ".dot", ".graphml"):
+            text = path.read_text()
+            yield text
+            for packed in re.findall(r">(H4sI[\w+/=]+)<", text):
+                yield gzip.decompress(base64.b64decode(packed)).decode(errors="replace")
+
+
+@pytest.mark.parametrize("line", _OPENED)
+def test_names_do_not_turn_the_text_that_others_open(line: str, tmp_path: Path) -> None:
+    """``charts.html`` had U+202E of a name, after which a browser shows a text backwards."""
+    for name, content in COMMANDS["recording"].files().items():
+        if name.startswith("job/"):
+            place = tmp_path / name.removeprefix("job/")
+            place.write_text(content.decode().replace("aten::mm", _TURNED).replace("gemm", _TURNED))
+    before = {path.name for path in tmp_path.iterdir()}
+    assert run_line([word.replace("@", str(tmp_path)) for word in line.split()]) == 0
+    assert before < {path.name for path in tmp_path.iterdir()}
+    texts = list(_texts_of(tmp_path))
+    said = any("safe\ufffdexe" in text or "safe\\u202eexe" in text for text in texts)
+    assert said or not line.startswith(("analyze", "report"))  # others have few names, shortened
+    assert not [text for text in texts if re.search("[\u202e\u2066\u200f\u061c]", text)]
 
 
 def test_tables_of_a_trace_have_none(tmp_path: Path) -> None:

@@ -61,7 +61,21 @@ WRITERS = {
     "budgets.xml": "check % % --budget 'step 3ms' --junit @",
     "served.svg": "serve gpt3-125m dgx-h100 --number 9 --rate 1 --sweep rate=1,2 -o @",
     "timeline.json": "draw timeline #schedule.csv @",
+    "timeline.pftrace": "draw timeline #schedule.csv @",
     "fake": "record --fake --world 2 -o @ -- #train.py",
+    # the same options in other forms
+    "trace.et.gz": "convert #recording/device_0.json @",
+    "graph.graphml": "draw graph % -o @ --operation aten --hops 1",
+    "simulated.json": "simulate #folded.nadi --system dgx-h100 -o @",
+    "simulated.trace.json": "simulate #folded.nadi --system dgx-h100 -o @",
+    "scaled": "scale #job --dp 4 -o @",
+    "fewer": "fold #wide --system dgx-h100 --to-ranks 4 -o @",
+    "program.goal": "convert #job @ --to goal",
+    "for-astra": "link #recording --for astra-sim -o @",
+    "shapes": "obfuscate #job --key #key --level shapes --system dgx-h100 -o @",
+    "compared.html": "report % % -o @",
+    "kernels.csv": "analyze kernels #recording -o @",
+    "sweep.parquet": "estimate gpt3-125m dgx-h100 --sweep dp=1,2 -o @",
 }
 # whose files other processes write, with PyTorch
 BY_OTHERS = {
@@ -84,6 +98,7 @@ _PLAN = 'model = "gpt3-125m"\ntp = 2\ndp = 2\nglobal_batch = 2\nmicro_batch = 1\
 _MADE = {
     "folded.nadi": "generate llm --model gpt3-125m --tp 2 --seq 64 -o @",
     "job": "generate llm --model gpt3-125m --tp 2 --dp 2 --seq 64 -o @",
+    "wide": "generate llm --model gpt3-125m --dp 8 --seq 64 -o @",
     "model.nadi": "learn #job -o @",
     "generator.nadi": "learn --generated 3 -o @",
     "schedule.csv": "simulate #folded.nadi --system dgx-h100 -o @",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import nadi
-from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.recordings.join_ranks import as_in_job
+from nadi.trace.schema import COMMUNICATION_KINDS, DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Source
 from tests.amounts import examples
 
@@ -385,3 +388,18 @@ def test_rank_0_is_a_known_peer() -> None:
         "job.point-to-point-unknown": 1, "job.point-to-point-absent": 1,
         "job.unmatched-point-to-point": 1,
     }  # fmt: skip
+
+
+def test_codes_of_words_are_those_of_the_tables(demo_folder: Path) -> None:
+    # each step tells the next what it knows of them, and does not read them from the table
+    job = nadi.load_job(demo_folder)
+    for trace in (*job.traces, *map(as_shifted, job.traces)):
+        for name in ("kind", "category", "comm_type"):
+            of_table = trace.nodes[name].to_physical().to_list()
+            assert trace.codes(name).tolist() == of_table, name
+            assert trace.compact().codes(name).tolist() == of_table, name
+
+
+def as_shifted(trace: nadi.Trace) -> nadi.Trace:
+    rows = np.flatnonzero(trace.nodes["kind"].is_in(COMMUNICATION_KINDS).to_numpy())
+    return as_in_job(trace, trace.column("group")[rows].tolist(), 7)

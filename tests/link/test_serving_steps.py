@@ -136,6 +136,26 @@ def test_steps_are_listed_by_kind(recording: Path) -> None:
     assert kinds["decode"]["tokens_per_s"] == pytest.approx(14 / 280e-6)
 
 
+def test_a_step_with_work_of_before_the_recording_has_no_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step of 474 ms, of which 10 ms are recorded, was said to make 68 tokens/s."""
+    name = "execute_context_0(0)_generation_4(4)"
+    late = [
+        event("user_annotation", name, 100, 3_000), event("cpu_op", "aten::mm", 101, 50),
+        event("cuda_runtime", "cudaLaunchKernel", 103, 2, correlation=1),
+        event("kernel", "gemm", 2_100, 900, correlation=1, device=0, stream=7),
+    ]  # fmt: skip
+    file = tmp_path / "late.json"
+    file.write_text(json.dumps({"traceEvents": late}))
+    run = nadi.run(file)
+    assert run.window.after_earlier_work
+    (kind,) = summarize(run)["serving"]["kinds"]
+    assert (kind["tokens_per_s"], kind["unrecorded_steps"], kind["tokens"]) == (-1.0, 1, 4)
+    assert main(["run", str(file)]) == 0
+    assert "tokens/s are without 1 step of which" in capsys.readouterr().out
+
+
 def test_a_steady_state_and_the_time_between_steps_are_found(recording: Path) -> None:
     serving = summarize(nadi.run(recording))["serving"]
     assert serving["steady"] == {

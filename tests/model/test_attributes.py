@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from hypothesis import given, strategies as st
 
-from nadi.trace.attributes import AttributeBuilder, Attributes, JoinedAttributes, Part
+from nadi.trace.attributes import (
+    AttributeBuilder,
+    Attributes,
+    JoinedAttributes,
+    Part,
+    combined,
+)
 from nadi.trace.protobuf_values import LIST_TYPES, SCALAR_TYPES
 
 RANGES = {
@@ -89,6 +95,23 @@ def test_those_of_two_files_stand_one_after_the_other(one: list[Row], other: lis
     assert list(joined.value.items()) == in_order(one + other)
     (whole,) = joined.parts
     assert whole.attributes is joined.value
+
+
+@given(rows, rows, st.permutations(range(6)), st.sets(st.integers(0, 5)), st.sampled_from("abc"))
+def test_those_with_a_name_are_found_in_each_part(
+    one: list[Row], other: list[Row], where: list[int], lost: set[int], name: str
+) -> None:
+    new_row = np.array([-1 if node in lost else where[node] for node in range(6)])
+    is_kept = np.arange(len(other)) % 3 != 1
+    parts = [Part(build(one), new_row), Part(build(other), None, is_kept)]
+    found = [
+        (int(node), *list(part.attributes.items())[row][2:])
+        for part in parts
+        for row, node in zip(*part.named(name), strict=True)
+    ]
+    joined = combined(parts)
+    expected = [(row[0], *row[2:]) for row in joined.items() if row[1] == name]
+    assert sorted(found, key=lambda row: row[0]) == expected
 
 
 @given(rows, st.sets(st.integers(0, 11)))

@@ -17,6 +17,18 @@ def test_traces(demo_folder: Path, name: str) -> None:
     pickle.loads(pickle.dumps(trace)).assert_equals(trace)
 
 
+def test_columns_that_were_asked_for_are_not_sent_twice(demo_folder: Path) -> None:
+    (file,) = demo_folder.glob("device_1*")
+    trace = nadi.read(file)
+    size = len(pickle.dumps(trace))
+    assert trace.column("start") is trace.column("start")
+    assert trace.codes("kind").size == trace.nodes.height
+    assert len(pickle.dumps(trace)) == size
+    assert (
+        pickle.loads(pickle.dumps(trace)).column("start").tolist() == trace.column("start").tolist()
+    )
+
+
 def test_runs(demo_run: nadi.bottlenecks.Run) -> None:
     again = pickle.loads(pickle.dumps(demo_run))
     for mine, others in zip(demo_run.job.traces, again.job.traces, strict=True):

@@ -67,6 +67,18 @@ def test_generated_tables_are_read_by_the_rows_looked_up(ranks: int) -> None:
     assert sum(one.moved_rows for one in tensors.traces) == rows * (3 * width * itemsize + 2 * 4)
 
 
+def test_generated_embeddings_are_read_by_the_rows_looked_up() -> None:
+    plan = {"tp": 4, "inference": "prefill", "micro_batch": 2, "global_batch": 2, "sequence": 64}
+    job = nadi.llm_job("llama3-8b", **plan)
+    (one,) = plain_step(job, nadi.load_system("dgx-h100", 4)).tensors.traces
+    (row,) = (one.trace.nodes["name"] == "embedding").arg_true().to_list()
+    of_row = one.accesses.first == row
+    weights = (one.table["role"] == "weights").to_numpy()[one.life]
+    length = one.accesses.end - one.accesses.begin
+    rows, width = 2 * 64, 4096 * 2  # a token each, of a rank's part of the vocabulary
+    assert length[of_row & weights].tolist() == [rows * width]
+
+
 def test_recorded_tables_are_read_by_the_rows_looked_up() -> None:
     if not _RECORDED.exists():
         pytest.skip(f"{_RECORDED} is not there")

@@ -233,8 +233,9 @@ def test_learned_prices_are_interpolated_by_the_curve() -> None:
 
 
 def test_nothing_to_learn_is_refused() -> None:
-    with pytest.raises(nadi.NadiError, match="no operation in it has a time on a device"):
+    with pytest.raises(nadi.NadiError, match="no operation in it has a time on a device") as caught:
         learn_prices(nadi.load_job(DEMO))
+    assert str(DEMO) in caught.value.where  # which recording, of several
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,10 +15,14 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
+from nadi.errors import FormatError, InputError
 from nadi.sharing import TraceModel, columns_of_job, read_trace_model, write_trace_model
+from nadi.sharing.synthesis import synthetic_jobs
+from nadi.sharing.synthesis.back_off import count_contexts
 from nadi.sharing.synthesis.drawn_quantities import drawn_steps
-from nadi.sharing.synthesis.grammar import of_layer
+from nadi.sharing.synthesis.grammar import Repeat, of_layer
 from nadi.sharing.synthesis.job_columns import JobColumns
+from nadi.sharing.synthesis.learned_model import END, FIRST_START
 from nadi.sharing.synthesis.model_bytes import decode_model, encode_model
 from nadi.systems import Dimension, Network
 from nadi.trace import validate_trace
@@ -55,6 +62,94 @@ def test_a_learned_job_comes_back(model: TraceModel, folder: Path) -> None:
     made = nadi.sharing.synthesize(model, hidden=256, seed=1)
     found = nadi.compare(language_model(folder, 256), made, systems="dgx-h100")
     assert max(one.distance for one in found.measures) < 0.01
+
+
+def test_a_model_whose_content_is_far_larger_than_its_file(tmp_path: Path) -> None:
+    """A megabyte became a gigabyte, and 16 MB all the memory there is."""
+    path = tmp_path / "bomb.nadi"
+    path.write_bytes(b"nadi trace model 6\n" + zlib.compress(bytes(300 << 20), 1))
+    with pytest.raises(FormatError, match="its content is far too large"):
+        read_trace_model(path)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(FormatError, match="cut off"):
+        read_trace_model(path)
+
+
+def test_a_model_that_states_any_lengths_ends(model: TraceModel) -> None:
+    """A file of kilobytes says how long sequences are, and that each goes on for ever."""
+    start = model.templates[0].roles[0].first_step
+    roles = [
+        one._replace(roles=tuple(r._replace(first_step=start, later_step=start) for r in one.roles))
+        for one in model.templates
+    ]
+    looped = replace(
+        model, counts=count_contexts([((start, *[0] * 40), 1)]), longest=2**31, largest=2**31,
+        templates=tuple(roles),
+    )  # fmt: skip
+    made = nadi.sharing.synthesize(decode_model(encode_model(looped), "m"))
+    assert 0 < made.num_nodes < 1_000_000
+
+
+def test_repeats_in_repeats_in_repeats_end(
+    model: TraceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 5,000 rules is in the next: writing them out went as deep, and doubled each time."""
+    monkeypatch.setattr(synthetic_jobs, "available_memory", lambda: 1 << 30)
+    number = 5_000
+    start = FIRST_START + number  # the symbol after those of the rules
+    rules = tuple(Repeat((-one, 0) if one else (0, 0), 2) for one in range(number))
+    bodies = [((FIRST_START + one, *rule.body, END), 1) for one, rule in enumerate(rules)]
+    roles = [
+        one._replace(roles=tuple(r._replace(first_step=start, later_step=start) for r in one.roles))
+        for one in model.templates
+    ]
+    deep = replace(
+        model, counts=count_contexts([((start, -number, END), 1), *bodies]), rules=rules,
+        templates=tuple(roles), largest=2**31,
+    )  # fmt: skip
+    with pytest.raises(InputError, match="more than the memory that is free holds"):
+        nadi.sharing.synthesize(deep, steps=1)
+
+
+def _lies(model: TraceModel) -> dict[str, TraceModel]:
+    """Give models of which one part contradicts the others."""
+    known, counts = model.quantities, model.counts[0]
+    first, token = model.templates[0], model.tokens[0]
+    rule = Repeat((0,), 2)
+
+    def templates(**changed: Any) -> TraceModel:
+        return replace(model, templates=(first._replace(**changed),))
+
+    def quantities(**changed: Any) -> TraceModel:
+        return replace(model, quantities=known._replace(**changed))
+
+    return {
+        "a kind": replace(model, tokens=(token._replace(kind=99), *model.tokens[1:])),
+        "a lane": replace(model, tokens=(token._replace(waits=((2**50, 0),)), *model.tokens[1:])),
+        "a symbol": replace(model, counts=(counts._replace(symbol=counts.symbol + 2**50),
+                                           *model.counts[1:])),
+        "where symbols begin": replace(model, counts=(counts._replace(first=counts.first[::-1]),
+                                                      *model.counts[1:])),
+        "a rule of itself": replace(model, rules=(Repeat((-1,), 2),)),
+        "no layers": replace(model, rules=(rule._replace(per_layers=0),)),
+        "tokens in disorder": quantities(token=known.token[::-1]),
+        "a size": quantities(flops=np.full_like(known.flops, 2**62)),
+        "no number": quantities(duration=np.full_like(known.duration, np.nan)),
+        "one role too many": templates(roles=(*first.roles, first.roles[0])),
+        "a rank": templates(groups=(((0, 999),),) * len(first.role)),
+        "an endless load": templates(load=np.full_like(first.load, np.inf)),
+        "storages of another": templates(memory=first.memory._replace(lasting=())),
+        "a storage": templates(memory=first.memory._replace(lasting=(-5,) * len(first.role))),
+        "no steps": templates(num_steps=0, load=first.load[:, :0], course=first.course[:, :0]),
+    }  # fmt: skip
+
+
+def test_models_that_contradict_themselves_are_refused(model: TraceModel) -> None:
+    """Most of these were taken, and ended in an exception, or in numbers without a meaning."""
+    decode_model(encode_model(model), "m")
+    for name, changed in _lies(model).items():
+        with pytest.raises(FormatError, match="the model is damaged"):
+            decode_model(encode_model(changed), name)
 
 
 def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Path) -> None:

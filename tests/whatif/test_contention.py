@@ -76,6 +76,21 @@ def test_known_ratios_are_found(known: nadi.Job) -> None:
     assert slow["low"] < slow["ratio"] < slow["high"]
 
 
+def test_each_run_of_a_kernel_has_the_ratio_of_the_kernel(known: nadi.Job) -> None:
+    (trace,), found = known.traces, learn_contention(known)
+    of_name = dict(found.kernels.select("name", "ratio").iter_rows())
+    (runs,) = found.runs
+    names = trace.nodes["name"].to_list()
+    expected = [max(of_name[names[row]], 1.0) for row in runs.rows.tolist()]
+    assert runs.ratio.tolist() == expected
+    assert runs.rows.tolist() == [row for row, name in enumerate(names) if name in of_name]
+    assert int(runs.beside.sum()) == found.kernels["beside_ns"].sum()
+    ratio, beside = runs.of_nodes(len(names))
+    assert ratio[runs.rows].tolist() == expected
+    assert np.delete(ratio, runs.rows).tolist() == [1.0] * (len(names) - runs.rows.size)
+    assert int(beside.sum()) == found.kernels["beside_ns"].sum()
+
+
 @pytest.mark.parametrize(
     ("shapes", "why"),
     [((None, None), "no shapes are recorded"), ((SMALL, LARGE), "fewer than two alone")],

@@ -159,6 +159,27 @@ def test_annotations_without_modules(pair: PairWriter) -> None:
     )
 
 
+def test_functions_without_modules(pair: PairWriter) -> None:
+    """A function is in a file of its own name, and another one in that file, too."""
+    penalty, other = "penalty.py(7): Loss.penalty", "penalty.py(30): loss"
+    pair.event("penalty.py(1): read", 0, 10, "python_function")  # calls nothing
+    for number, name in enumerate((penalty, other, penalty)):
+        outer = pair.op(name, 20 + 100 * number, 60, cat="python_function")
+        pair.op("aten::pow", 20 + 100 * number, 20, parent=outer, **{"Sequence number": number})
+        pair.op("aten::sum", 50 + 100 * number, 30, parent=outer)
+        pair.op(f"PowBackward{number}", 500 + 100 * number, 40,
+                **{"Sequence number": number, "Fwd thread id": 1})  # fmt: skip
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    starts = sorted(int(graph.time[2 * op]) // 1000 for op in chosen(graph, "in=penalty"))
+    assert starts == [20, 50, 220, 250, 500, 700]
+    for same in ("in=Loss.penalty", r"in='penalty\.py\(7\): Loss\.penalty'", "in=Loss"):
+        assert chosen(graph, same) == chosen(graph, "in=penalty")
+    # operators, what lies between two of them in a call, and the backward
+    assert nadi.what_if(graph, "remove in=penalty").gain_ns == 2 * (60 + 40) * 1000
+    with pytest.raises(nadi.errors.UsageError, match="encloses no operation.*by its name, read"):
+        chosen(graph, "in=read")
+
+
 def test_one_operator_for_all_parameters(tmp_path: Path, four: EventGraph) -> None:
     """With foreach an operator works on all parameters: it belongs to what is around them."""
     host, device = (tmp_path / name for name in ("host_0.json.gz", "device_0.json.gz"))

@@ -13,6 +13,7 @@ import nadi
 from nadi.errors import UsageError
 from nadi.graph.overheads import unconfirmed_edges
 from nadi.graph.windows import Window, find_steps
+from nadi.whatif.change_syntax import given_changes
 from nadi.whatif.prediction_intervals import (
     _OF_MODEL,
     _OF_OTHERS,
@@ -21,7 +22,7 @@ from nadi.whatif.prediction_intervals import (
     Interval,
     interval_of,
 )
-from nadi.whatif.what_if_results import WhatIf
+from nadi.whatif.what_if_results import WhatIf, what_ifs
 from tests.amounts import examples
 from tests.conftest import PairWriter
 from tests.graph.test_graph_laws import EVERY_KIND, jobs, load
@@ -145,6 +146,16 @@ def test_an_inferred_dependency_without_repeats_may_be_wrong(pair: PairWriter) -
     assert unconfirmed_edges(of_few.graph).size == 2
     assert of_few.gain_ns == 500 * sum(few)
     assert of_few.interval.gain_low_ns == 0
+
+
+def test_intervals_of_changes_asked_for_together_are_those_of_each_alone(pair: PairWriter) -> None:
+    graph = with_gloo(pair, [5_000, 2_000], latency=50)
+    changes = given_changes(("scale gloo 0.5", "scale aten::mm 0.5", "no-gaps"))
+    window = nadi.what_if(graph, changes[0]).window
+    together = [one.interval for one in what_ifs(graph, changes, window)]
+    assert unconfirmed_edges(graph).size == 2
+    assert together == [nadi.what_if(graph, one, window=window).interval for one in changes]
+    assert len(set(together)) == 3
 
 
 def test_a_delay_may_disappear_with_the_work_before_it(pair: PairWriter) -> None:

@@ -196,7 +196,8 @@ class Facts:
 
     def made(self) -> EventGraph:
         graph = replace(self.graph, delay=np.array(self.delay), op_stream=np.array(self.stream))
-        return graph.rewired(as_columns(self.edges), self.since)
+        none = np.zeros(graph.num_edges, dtype=np.bool_)
+        return graph.rewired(none, as_columns(self.edges), self.since)
 
 
 def scale(facts: Facts, chosen: set[int]) -> bool:

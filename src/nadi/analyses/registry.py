@@ -336,6 +336,7 @@ def _floats(values: pl.Series) -> Floats:
 ANALYSIS_FILES = (".csv", ".json", ".parquet", *CHART_FILES)
 _TOP = 20  # rows
 _RATE_UNITS = {"gb": "GB/s", "tb": "TB/s", "tflop": "TFLOP/s"}
+_OF_SINGLE_ONES = ("min", "median", "max")
 _RATES = tuple(f"{unit}_per_s" for unit in _RATE_UNITS)
 
 
@@ -376,6 +377,9 @@ def _heading(name: str, names: Sequence[str]) -> str:
     if name.endswith(_RATES):
         what, _, unit = name.rpartition("_per_s")[0].rpartition("_")
         return f"{what.replace('_', ' ')} {_RATE_UNITS[unit]}".lstrip()
+    if name in _OF_SINGLE_ONES:  # of the rate beside it
+        rates = [_heading(one, ()) for one in names if one.endswith(_RATES)]
+        return f"{name} {rates[0]}" if rates else name
     for suffix, unit in (("_ns", " time"), ("_bytes", " size"), ("_percent", " %")):
         if name.endswith(suffix):
             base = name.removesuffix(suffix)

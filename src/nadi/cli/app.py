@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+# rooms do not know each other: this one simulates what that one checks
+estimate.simulate_placed = memory_place.simulate_placed
+
 # the list of commands has these titles and this order: first what most users need, then the rest
 # by what a user wants to know
 _COMMANDS: dict[str, dict[str, ModuleType]] = {

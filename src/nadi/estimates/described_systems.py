@@ -139,7 +139,8 @@ def _second_tier(system: System, name: str) -> MemoryColumns:
     if name or (remote is None and system.tiers):
         return _columns(system, known.get(name, system.tiers[0]))
     if remote is None or not remote.capacity:
-        return MemoryColumns(0.0, 1.0, ((0.0, 1.0),))
+        # of one that a sweep adds: as remote memory, which a file would state
+        return MemoryColumns(0.0, 1.0, ((0.0, 1.0),), duplex=True)
     # a sweep over its bandwidth is one over both ways
     return msgspec.structs.replace(_columns(system, remote), GBps_written=0.0, name="")
 
@@ -157,6 +158,8 @@ def _columns(system: System, tier: MemoryTier) -> MemoryColumns:
     ):
         limits = (device, sharing * port if tier.ports else 0.0, links * way)
         rates.append(min((limit for limit in limits if limit), default=_NO_LIMIT))
+    own = (tier.read_bandwidth, tier.write_bandwidth)
+    is_limited = not tier.duplex and all(own) and tuple(rates) != own
     loaded = tier.loaded and msgspec.structs.replace(
         tier.loaded, read_gbps=tier.devices * tier.loaded.read_gbps,
         write_gbps=tier.devices * tier.loaded.write_gbps,
@@ -173,6 +176,7 @@ def _columns(system: System, tier: MemoryTier) -> MemoryColumns:
         tier.name,
         tier.price_per_hour,
         (rate_alone(tier, path), rate_alone(tier, path, store=True)) if sharing > 1 else (0.0, 0.0),
+        own if is_limited else (0.0, 0.0),
     )
 
 

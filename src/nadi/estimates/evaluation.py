@@ -20,7 +20,7 @@ from nadi.estimates.execution import Executions
 from nadi.estimates.feasibility import REASONS, capacity_reasons, shape_reasons
 from nadi.estimates.generated_blocks import generated_costs
 from nadi.estimates.generated_step import generated_step
-from nadi.estimates.shared_tiers import are_shared
+from nadi.estimates.shared_tiers import are_followed
 from nadi.estimates.step_ends import step_ends
 from nadi.trace.arrays import Bools, Floats, Ints
 
@@ -124,7 +124,7 @@ def evaluate_tiers(
             there = rows_of(with_tier, part)
             costs = step(there, follows)
             if not (follows or rules.blocks_of_calculon):
-                one.is_least[here] = are_shared(there.mem2, executions_of_part)
+                one.is_least[here] = are_followed(there.mem2, executions_of_part)
             one.reason[here] = capacity_reasons(
                 there, costs.memory, reason[here], executions_of_part
             )

@@ -20,6 +20,7 @@ from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions
 from nadi.estimates.layer_programs import (
+    PartSizes,
     Sizes,
     Variant,
     kept_of,
@@ -29,7 +30,7 @@ from nadi.estimates.layer_programs import (
     structures_of,
     variants_of,
 )
-from nadi.estimates.part_structures import Amounts, PartProgram, weight_uses
+from nadi.estimates.part_structures import Amounts, PartProgram, moved_tensors, weight_uses
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.models.job_rows import COMPUTE, Row
@@ -140,6 +141,9 @@ class OperationCounts(NamedTuple):
     backward_work: Floats
     end_work: Floats
     late_weights: Floats  # share of a layer's weights that the second half of its forward uses
+    # tensors of a layer that move: its weights, and what its forward keeps for the backward
+    weight_tensors: Floats
+    kept_tensors: Floats
     # operations of a layer before the first that uses its weights, and from the last on
     before_forward: Floats
     after_forward: Floats
@@ -161,6 +165,7 @@ class GeneratedCosts(NamedTuple):
     # what is made then, or is there before, and needed once more when many operations have passed
     stored_again: Floats
     loaded_again: Floats
+    looked_up: Floats  # bytes of rows of the embedding's table
 
 
 class _Sums(NamedTuple):
@@ -360,7 +365,8 @@ def _costs(
     )  # fmt: skip
     there, back = _part_seconds(shares, forwards), _part_seconds(shares, backwards)
     counts = _counts(ways, shares)
-    return GeneratedCosts(block, there, back, *_ends(ways, sums), cache, counts, *again)
+    looked_up = of_sizes(_looked_up(one.parts[-2], one.element) for one in ways.sizes)
+    return GeneratedCosts(block, there, back, *_ends(ways, sums), cache, counts, *again, looked_up)
 
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
@@ -382,6 +388,13 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
             ) for direction in range(2)
         ]  # fmt: skip
         found.append(counted(-2, works=works) + counted(-1, works=works))
+
+    def tensors(part: int) -> Floats:
+        (forwards, there), (backwards, back) = ways.programs[part : part + 2]
+        pairs, which = np.unique(np.stack([there, back]), axis=1, return_inverse=True)
+        counted = [moved_tensors(forwards[one], backwards[other]) for one, other in pairs.T]
+        return np.array(counted, dtype=np.float64)[which.reshape(-1)].T
+
     late = np.array([
         np.dot([_late_weights(part.pieces) for part in one.parts[: shares.size]], shares)
         for one in ways.sizes
@@ -390,13 +403,20 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         found += list(
             sum(share * around(2 * kind + direction) for kind, share in enumerate(shares.tolist()))
         )
-    return OperationCounts._make([*found[:6], late[ways.entry], *found[6:]])
+    moved = sum(share * tensors(2 * kind) for kind, share in enumerate(shares.tolist()))
+    return OperationCounts._make([*found[:6], late[ways.entry], *moved, *found[6:]])
 
 
 def _late_weights(pieces: Sequence[Piece]) -> float:
     """Give the share of a part's weights that the second half of its operations use."""
     weights = [piece.weight + piece.expert_weight for piece in pieces]
     return sum(weights[len(weights) // 2 :]) / max(sum(weights), 1)
+
+
+def _looked_up(embedding: PartSizes, element: int) -> float:
+    """Give the bytes of rows that a forward looks up: half of what it moves, and at most all."""
+    moved = sum(piece.forward.bytes for piece in embedding.pieces if piece.forward)
+    return float(min(moved // 2, embedding.weight * element))
 
 
 def _ends(ways: _Ways, sums: Sequence[Sequence[_Sums]]) -> tuple[EndCosts, EndCosts]:

@@ -181,7 +181,7 @@ def _moving_together(
     """
     moves = StagedMoves(machine, executions, costs, executions.num_procs)
     last = moves.moving(shape.last, ends.head * _element(costs.block, ends))
-    first = moves.moving(shape.first, np.zeros(1))
+    first = moves.moving(shape.first, costs.looked_up)
     others = moves.moving(shape.blocks, np.zeros(1))
     found = (first + last + (shape.stages - 2) * others) / shape.stages
     return np.where(machine.mem2.shared_by > executions.procs_of_stage, found, 0.0)
@@ -195,8 +195,8 @@ def _moves_of_stages(
     head = ends.head * _element(costs.block, ends) * executions.weight_offload
     return SharedMoves(
         moved.forward, moved.backward, hop, moved.weights, moved.activations, moved.stored_again,
-        moved.loaded_again, head,
-        *(states * one.share for one in (ends.layer, ends.first, ends.last)),
+        moved.loaded_again, moved.rows, head,
+        *(states * one.share for one in (ends.layer, ends.first, ends.last)), moved.latency,
     )  # fmt: skip
 
 
@@ -477,7 +477,7 @@ def _streamed(
     none, tier = np.zeros(1), machine.mem2
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
     states = states * executions.optimizer_offload
-    load = moves.seconds(machine, executions, states, none)
+    load = whole = moves.seconds(machine, executions, states, none)
     if on_all.rows.size:
         held = moves.seconds(
             machine, executions, np.minimum(states, usual_buffers(machine.mem1.capacity)), none
@@ -486,7 +486,9 @@ def _streamed(
         load = on_all.into(load, on_all.of(load) + np.minimum(left - on_all.of(held), 0.0))
     store = moves.seconds(machine, executions, none, states + own)
     around = moves.seconds(machine, executions, own_gathered, all_gathered)
-    all_of_it = streamed_seconds(states + own, load, update, store, duplex=tier.duplex)
+    read = states * np.divide(load, whole, out=np.zeros_like(load), where=whole > 0)
+    both = np.maximum(moves.seconds(machine, executions, read, states + own), load)
+    all_of_it = streamed_seconds(states + own, load, update, store, both)
     exposed = all_of_it - update
     exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
     return update, np.where(executions.training == 1, exposed, 0.0), rate
@@ -514,14 +516,13 @@ def _gathered_beside_stores(
     States are loaded into buffers in the seconds ``before`` the update: those of the last backward,
     and while the last gradients are reduced. So the update is done before the stores are.
     """
-    none = np.zeros(1)
+    none, states = np.zeros(1), moves.states * executions.optimizer_offload
     load, held = (
         moves.seconds(machine, executions, size, none)
-        for size in (
-            moves.states * executions.optimizer_offload,
-            usual_buffers(machine.mem1.capacity),
-        )
+        for size in (states, usual_buffers(machine.mem1.capacity))
     )
+    if not machine.mem2.duplex:  # the last states are loaded between stores
+        load = moves.seconds(machine, executions, states, states + moves.own)
     early = np.minimum(before, held)
     updated = np.maximum(update, load - early)
     moved = (executions.optimizer_offload == 1) & (executions.training == 1)

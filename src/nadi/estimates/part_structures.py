@@ -127,6 +127,21 @@ def weight_uses(program: PartProgram) -> tuple[int, int]:
     return (uses[0], len(rows) - uses[-1]) if uses else (0, len(rows))
 
 
+def moved_tensors(forward: PartProgram, backward: PartProgram) -> tuple[int, int]:
+    """Count the weights that a forward uses, and the tensors that the backward has of it."""
+    there, back = forward.rows, backward.rows
+    weights = {
+        one.storage for row in there for one in row.operands.inputs if one.role == "weights"
+    }  # fmt: skip
+    known = {one.storage for row in there for part in row.operands for one in part}
+    made: set[str] = set()
+    kept: set[str] = set()
+    for row in back:
+        kept |= {one.storage for one in row.operands.inputs if not one.lasts} - made
+        made |= {one.storage for one in row.operands.outputs}
+    return len(weights), len(kept & known)
+
+
 def _slots(
     model: LanguageModel, plan: ParallelPlan, pieces: Sequence[Piece]
 ) -> Iterator[tuple[_Slot, tuple[int, ...]]]:

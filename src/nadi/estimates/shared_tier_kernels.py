@@ -38,6 +38,7 @@ class PIPELINE(Columns, of="rows"):
     kept = column("by a layer's forward, and move", "bytes")
     stored_again = column("by a layer's backward, and move", "bytes")
     loaded_again = column("by a layer's backward at its end, what it stored among them", "bytes")
+    rows = column("of the embedding's table that a forward looks up, and move", "bytes")
     head = column("of the head's weights that move", "bytes")
     buffers = column("of the first tier, for what moves", "bytes")
     forward_count = column("operations of a layer")
@@ -226,7 +227,7 @@ def _put_stage(schedule: Schedule, work: Work, row: np.ndarray, stage: int, unit
         if way == 1 or ends[0] or not follows:
             early = -1.0
         if ends[0] and way == 0:
-            unit = _put(work, unit, row[PIPELINE.first_forward], 0.0, before)
+            unit = _put(work, unit, row[PIPELINE.first_forward], row[PIPELINE.rows], before)
             before += 1.0
         elif ends[0]:
             unit = _put(work, unit, row[PIPELINE.last_backward], 0.0, before)

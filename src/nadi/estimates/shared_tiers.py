@@ -38,8 +38,8 @@ from nadi.systems.memory_tiers import usual_buffers
 from nadi.trace.arrays import Bools, Floats, Ints
 
 _MOVED = np.isin(np.arange(len(PIPELINE)), [
-    PIPELINE.weights, PIPELINE.kept, PIPELINE.stored_again, PIPELINE.loaded_again, PIPELINE.head,
-    PIPELINE.state, PIPELINE.first_state, PIPELINE.last_state,
+    PIPELINE.weights, PIPELINE.kept, PIPELINE.stored_again, PIPELINE.loaded_again, PIPELINE.rows,
+    PIPELINE.head, PIPELINE.state, PIPELINE.first_state, PIPELINE.last_state,
 ])  # fmt: skip
 _PASSED = np.array([1.0, 1.0, 0.0])  # what is later if passes are, of what is followed
 _LATE = 1e3  # seconds, beside which all reductions are hidden
@@ -53,20 +53,22 @@ class SharedMoves(NamedTuple):
     forward: Floats
     backward: Floats
     hop: Floats  # seconds of a message to another stage
-    # bytes of a layer, and of the head
+    # bytes of a layer, of rows of the embedding, and of the head
     weights: Floats
     kept: Floats
     stored_again: Floats
     loaded_again: Floats
+    rows: Floats
     head: Floats
     # bytes of the optimizer's state of a layer, the embedding and the head
     state: Floats
     first_state: Floats
     last_state: Floats
+    latency: Floats  # seconds of a byte, by the tensors that move
 
 
 class Followed(NamedTuple):
-    """Of executions whose stages share a tier: float64, shape (rows,)."""
+    """Of executions whose moves are followed: float64, shape (rows,)."""
 
     rows: Ints  # int64: which of all executions
     every: int  # how many executions there are
@@ -87,8 +89,8 @@ class Followed(NamedTuple):
         return found
 
 
-def are_shared(tier: MemoryColumns, executions: Executions) -> Bools:
-    """Tell in which executions stages move tensors from and to a tier that they share."""
+def are_followed(tier: MemoryColumns, executions: Executions) -> Bools:
+    """Tell in which executions the moves of stages are followed."""
     e = executions
     moves = (e.weight_offload | e.activations_offload) == 1
     several = (e.training == 1) & (tier.stages_together(e) > 1)
@@ -99,13 +101,13 @@ def followed(
     machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
     moves: SharedMoves, *, follows: bool,
 ) -> Followed:  # fmt: skip
-    """Follow the executions whose stages share the second tier of a machine.
+    """Follow the executions of pipelines whose moves no closed form gives.
 
     If not ``follows``, what is known of their moves without following them: passes take at least
     as long as given, and gradients are reduced, and states are loaded, beside them.
     """
     e, num = executions, executions.num_executions
-    rows = np.flatnonzero(are_shared(machine.mem2, e))
+    rows = np.flatnonzero(are_followed(machine.mem2, e))
     found = Followed(rows, num, *np.zeros((3, rows.size)))
     if not rows.size:
         return found
@@ -121,6 +123,7 @@ def followed(
             moves.kept,
             moves.stored_again,
             moves.loaded_again,
+            moves.rows,
             moves.head,
             usual_buffers(machine.mem1.capacity),
         ),
@@ -129,6 +132,7 @@ def followed(
         *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
         *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
         *(machine.mem2.moving_time(*moved, one) for moved in ((some, 0 * some), (0 * some, some))),
+        moves.latency,
     )
     table = np.stack([found.of(np.asarray(one, dtype=np.float64)) for one in columns], axis=1)
     different, where, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
@@ -136,9 +140,10 @@ def followed(
     seconds = np.empty((where.size, 3))
     for place, of_kind in enumerate(kinds.tolist()):
         here = np.flatnonzero(kind.reshape(-1) == place)
-        some = np.ascontiguousarray(different[here, 6:-2])
+        some = np.ascontiguousarray(different[here, 6:-3])
         tier = rows_of(machine, rows[where[here]]).mem2
         of_bytes = _seconds_of_bytes(tier, some, different[here, 5].astype(np.int64))
+        of_bytes = np.where(of_bytes > 0, of_bytes + different[here, -1, None, None], of_bytes)
         some[np.ix_(~(of_bytes > 0).any(axis=(1, 2)), _MOVED)] = 0.0
         schedules = _Schedules(*of_kind)
         seconds[here] = schedules.least(some, of_bytes, duplex=tier.duplex)[:, None]
@@ -163,8 +168,14 @@ def _seconds_of_bytes(tier: MemoryColumns, rows: Floats, processors: Ints) -> Fl
         # of half duplex tiers, a stage that loads and stores counts twice
         there = np.minimum(movers, sharing)
         for way, moved in enumerate(((size, none), (none, size))):
-            moving = tier.moving_time(*moved, there * processors) - tier.latency
-            found[:, movers - 1, way] = moving / size * np.maximum(movers / sharing, 1.0)
+            each = (tier.moving_time(*moved, there * processors) - tier.latency) / size
+            if tier.GBps_of_device[0]:  # its path moves both at once
+                device = tier.device_time(np.ones(1), way) * np.minimum(
+                    movers * processors, 2 * tier.shared_by
+                )
+                found[:, movers - 1, way] = np.maximum(each, device)
+            else:
+                found[:, movers - 1, way] = each * np.maximum(movers / sharing, 1.0)
     return found
 
 
@@ -257,6 +268,7 @@ class _Schedules(NamedTuple):
         passes = self.micro_batches * self.cuts.reshape(self.chunks, self.stages).sum(axis=0)
         for way, name in ((LOAD, PIPELINE.loaded_again), (STORE, PIPELINE.stored_again)):
             found[:, :, way] = passes * rows[:, name, None]
+        found[:, 0, LOAD] += self.micro_batches * rows[:, PIPELINE.rows]
         found[:, -1, LOAD] += self.micro_batches * rows[:, PIPELINE.head]
         for name in (PIPELINE.weights, PIPELINE.kept):
             of_one = np.ones((len(counts), rows.shape[1]))

@@ -68,7 +68,17 @@ class StagedMoves:
         full = executions.is_named("activation_recompute", "full")
         self.kept = np.where(full, block.checkpoint, block.stored) * self.trains
         self.weights = block.weights * executions.weight_offload
+        self.rows = costs.looked_up * executions.weight_offload
+        self.embedding = costs.first.forward.whole
         self.activations = self.kept * executions.activations_offload
+        tensors = (
+            costs.counts.weight_tensors * executions.weight_offload
+            + costs.counts.kept_tensors * executions.activations_offload * self.trains
+        )
+        # seconds of a byte: each tensor is an access of its own
+        self.latency = (
+            machine.mem2.latency * tensors / np.maximum(self.weights + self.activations, 1.0)
+        )
         self.stored_again, self.loaded_again = (
             one * executions.activations_offload for one in (costs.stored_again, costs.loaded_again)
         )
@@ -127,6 +137,7 @@ class StagedMoves:
             self._stay(layers, self._between(is_first=is_first)),
             self._stay(layers, self._between_back + _EXCHANGE),
         )
+        rows = self.rows * is_first
         weights = (layers - stay) * self.weights
         stores = layers * self.activations
         loads = (layers - stay_back) * self.weights * self.trains + stores
@@ -134,7 +145,7 @@ class StagedMoves:
         waits = self._moving(_NONE, self.stored_again)
         stored_late = self._late_stores(stores, forward)
         late = np.maximum(
-            self._late(weights, forward, self._before_forward(stay), self.forward),
+            self._late(weights, forward, self._before_forward(stay), self.forward, rows),
             stored_late,
         )
         late_back = self._late(
@@ -142,7 +153,7 @@ class StagedMoves:
         )
         stores = stores + layers * self.stored_again
         late = np.maximum(
-            late, self._moving(weights + loads, stores) - forward - backward - late_back
+            late, self._moving(rows + weights + loads, stores) - forward - backward - late_back
         )
         known, known_back = (
             np.maximum(layers - DISTANCE / count, 0.0)
@@ -153,7 +164,7 @@ class StagedMoves:
             forward + late, backward + late_back, _NONE,
             forward
             + np.maximum(
-                self._late(first * self.weights, forward, _NONE, self.forward), stored_late
+                self._late(first * self.weights, forward, _NONE, self.forward, rows), stored_late
             ),
             backward + self._late(
                 known_back * (self.weights + self.activations + self.loaded_again) * self.trains,
@@ -174,14 +185,17 @@ class StagedMoves:
         stay_turning = self._stay(layers, self._between_back + self.counts.end)
         stay_stored = self._stay_stored(layers)
         end_weights = end_weights * self.executions.weight_offload
+        rows = np.where(self.executions.pipeline_par == 1, self.rows, 0.0)
         weights = (layers - stay) * self.weights
         stores = (layers - stay_stored) * self.activations
         loads = (layers - stay_turning) * self.weights * self.trains + stores
         loads = loads + layers * self.loaded_again
         before = self._before_forward(stay)
         late = np.maximum(
-            self._late(weights, forward, before, self.forward), self._late_stores(stores, forward)
+            self._late(weights, forward, before, self.forward, rows),
+            self._late_stores(stores, forward),
         )
+        weights = weights + rows
         late = late + self._late_end(end_weights, weights, end, layers, forward + late + before)
         # the layers that stay go back while what others have stored still leaves
         turned = stay_stored * self.backward
@@ -204,7 +218,10 @@ class StagedMoves:
         return Passes(there, back, end, there, back)
 
     def moving(self, layers: Floats, end_weights: Floats) -> Floats:
-        """Give the seconds of all moves of a micro-batch on a stage while all stages move."""
+        """Give the seconds of all moves of a micro-batch on a stage while all stages move.
+
+        ``end_weights`` are bytes of the head's weights, or of the rows that the embedding looks up.
+        """
         stay = self._stay(layers, self._between(is_first=False))
         stay_back = self._stay(layers, self._between_back + _EXCHANGE)
         weights = (layers - stay + (layers - stay_back) * self.trains) * self.weights
@@ -289,13 +306,18 @@ class StagedMoves:
         found: Floats = np.minimum(loads, end + spare / self.counts.forward_work * self.forward)
         return found
 
-    def _late(self, loads: Floats, work: Floats, before: Floats, layer: Floats) -> Floats:
+    def _late(
+        self, loads: Floats, work: Floats, before: Floats, layer: Floats, rows: Floats = _NONE
+    ) -> Floats:  # fmt: skip
         """Give by how much a pass is late whose loads begin so many seconds before it.
 
-        ``work`` are its seconds without any, and ``layer`` those of a layer.
+        - ``work``, ``layer``: Its seconds without any, and those of a layer.
+        - ``rows``: Bytes of those that the embedding looks up before the layers: it waits for them.
         """
         last = np.where(self.activations > 0, 0.0, _LAST * layer)
-        late = self._moving(loads, _NONE) - before + last - work
+        beside = work + np.where(rows > 0, self.embedding, 0.0)
+        late = self._moving(loads + rows, _NONE) - before + last - beside
+        late = np.maximum(late, np.where(rows > 0, self._moving(rows, _NONE) - before, 0.0))
         return np.where(loads > 0, np.maximum(late, 0.0), 0.0)
 
     def _late_stores(self, stores: Floats, work: Floats) -> Floats:
@@ -304,4 +326,6 @@ class StagedMoves:
         return np.maximum(self._moving(_NONE, stores) - held - work, 0.0)
 
     def _moving(self, read: Floats, written: Floats) -> Floats:
-        return self.machine.mem2.moving_time(read, written, self.processors)
+        tier = self.machine.mem2
+        one_way = np.maximum(read, written) if tier.duplex else read + written
+        return tier.moving_time(read, written, self.processors) + self.latency * one_way

@@ -10,9 +10,10 @@ from nadi.errors import InputError
 from nadi.files.native.nadi_file import first_line
 from nadi.files.parquet_process import read_parquet_apart
 from nadi.trace.trace import Trace
+from nadi.units import UNSHOWN
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
-_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+_CONTROL = f"[{UNSHOWN}]"
 _FORMULA = r"^'*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}\t\r\n]"
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 _ESCAPED = r"^'('*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}\t\r\n])"
@@ -48,7 +49,7 @@ def encode_table(frame: pl.DataFrame) -> bytes:
 
 
 def csv_bytes(frame: pl.DataFrame, *, header: bool = True) -> bytes:
-    """Write a table as CSV, in which no text is a formula, and none has control characters.
+    """Write a table as CSV, in which no text is a formula, and none has what is not shown.
 
     Spreadsheets compute what begins with one of ``= + - @``, a tab or a line end: such a text gets
     an apostrophe before it, unless it is a number. :func:`as_written` takes it away. O(rows).

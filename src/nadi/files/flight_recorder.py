@@ -18,6 +18,7 @@ _RANK = re.compile(r"(\d{1,9})(?!.*\d)")
 _RANK_AFTER_WORD = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
 _SUFFIXES = re.compile(r"(?i)(\.(json|pickle|pkl|gz|pt))+$")
 _LIBRARY = re.compile(r"^[a-z]+:")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 _PEERS = re.compile(r"^(send|recv|isend|irecv) (\d{1,9})(->|<-)(\d{1,9})$")
 _NOT_A_DUMP = "not a dump of PyTorch's flight recorder"
 
@@ -221,7 +222,11 @@ def parse_dump(content: bytes, name: str, rank: int) -> Dump:
     _refuse_repeated(made["entries"], len(content), name)
     try:
         file = msgspec.convert(made, _File, strict=False)
-    except (msgspec.ValidationError, RecursionError) as error:
+        if _SURROGATE.search(content):  # perhaps in a number
+            msgspec.msgpack.encode((file.entries, list(file.pg_config)))
+    except UnicodeEncodeError:  # a pickle may have halves of characters, which nothing can write
+        raise FormatError(name, "a text is no UTF-8", "dump again") from None
+    except (msgspec.ValidationError, RecursionError, OverflowError, TypeError) as error:
         what = str(error)[:200]
         raise FormatError(name, what if what.isprintable() else _NOT_A_DUMP, "dump again") from None
     group_of_id = {str(one.pg_id): one.process_group[0] for one in file.entries}
@@ -276,5 +281,5 @@ def _ranks(stated: Any) -> tuple[int, ...]:
     try:
         value = msgspec.json.decode(stated) if isinstance(stated, str) else stated
         return tuple(sorted(msgspec.convert(value, tuple[_Number, ...], strict=False)))
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeEncodeError):
         return ()

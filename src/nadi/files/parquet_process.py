@@ -7,15 +7,22 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nadi.files.files import largest_content
+from nadi.files.files import available_memory, largest_content
 
 _BYTES_OF_CELL = 8
-# of a damaged page, polars may ask for more memory than there is, which no Python catches
+_OWN_BYTES = 1 << 31  # that the process takes at most for itself
+# of a damaged page, polars may ask for more memory than there is, which no Python catches; and a
+# page of a few kB may be a text of GB
 _PROGRAM = """
 import io, sys
+most, room, *columns = sys.argv[1:]
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_DATA, (int(room), int(room)))
+except (ImportError, ValueError, OSError):  # on Windows
+    pass
 import polars as pl
 content = io.BytesIO(sys.stdin.buffer.read())
-most, *columns = sys.argv[1:]
 try:
     stated = pl.scan_parquet(content)
     cells = stated.select(pl.len()).collect().item() * len(stated.collect_schema())
@@ -32,15 +39,17 @@ found.write_ipc(sys.stdout.buffer)
 def read_parquet_apart(content: bytes, columns: Sequence[str] = ()) -> pl.DataFrame:
     """Read columns of a Parquet file, all of them by default.
 
-    - Raises ValueError if it is none, is damaged, or claims far more rows than its bytes can hold.
+    - Raises ValueError if it is none, is damaged, or becomes far larger than its bytes can hold.
     """
-    most = largest_content(len(content)) // _BYTES_OF_CELL
+    largest = largest_content(len(content))
+    room = min(_OWN_BYTES + largest, available_memory())
+    most = largest // _BYTES_OF_CELL
     done = subprocess.run(  # noqa: S603  this Python, without the modules of the working folder
-        [sys.executable, "-P", "-c", _PROGRAM, str(most), *columns],
+        [sys.executable, "-P", "-c", _PROGRAM, str(most), str(room), *columns],
         input=content, capture_output=True, check=False,
     )  # fmt: skip
     if done.returncode == 2:
         raise ValueError(done.stdout.decode(errors="replace"))
     if done.returncode:
-        raise ValueError("it is damaged")
+        raise ValueError("it is damaged, or far larger than its bytes")
     return pl.read_ipc(io.BytesIO(done.stdout))

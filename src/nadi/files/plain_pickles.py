@@ -18,9 +18,11 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files import pickle_kernels as kernels
+from nadi.files.files import available_memory
 from nadi.files.json_file import Texts
 from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Bools, Bytes, Ints, Ints32
+from nadi.units import format_bytes
 
 _NEWEST = 5
 # the bytes that follow each instruction of a plain value; of what states its length, those of it
@@ -34,6 +36,7 @@ _LENGTHS = {
     b"\x8a": 1, b"\x8b": 4,
 }  # fmt: skip
 _REFUSED = -1
+_BYTES_OF_VALUE = 72
 _MOST_INSTRUCTIONS = 2**31 - 1  # as values have numbers of 32 bits
 _KINDS = {
     b"}": kernels.DICTIONARY, b"]": kernels.LIST, b")": kernels.TUPLE, b"N": kernels.NONE,
@@ -114,6 +117,11 @@ def _look_at(text: Bytes, name: str) -> int:
         )  # fmt: skip
     if at < text.size:
         raise _broken(name, at)
+    # a byte may be a list, of 64 bytes
+    if _BYTES_OF_VALUE * int(count[0]) > (room := available_memory() // 2):
+        what = f"a pickle of {int(count[0]):,} instructions, too many for {format_bytes(room)}"
+        remedy = "record for a shorter time, or use a machine that has more memory"
+        raise FormatError(name, f"{what}, half of the memory that is free", remedy)
     return int(count[0])
 
 

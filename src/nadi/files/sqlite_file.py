@@ -65,7 +65,9 @@ class SqliteFile:
                 ).fetchall()
                 for name, root in tables:
                     quoted = str(name).replace('"', '""')
-                    declared = database.execute(f'PRAGMA table_info("{quoted}")').fetchall()
+                    declared = database.execute(f'PRAGMA table_xinfo("{quoted}")').fetchall()
+                    if any(row[6] for row in declared):  # its pages have them, or have them not
+                        raise self._broken("it has generated columns, which no exporter writes")
                     roots[name], columns[name] = root, [row[1] for row in declared]
                     keys = [row for row in declared if row[5]]
                     if len(keys) == 1 and str(keys[0][2]).upper() == "INTEGER":
@@ -128,7 +130,7 @@ def _allows(
     action: int, table: str | None, _column: str | None, _name: str | None, inside: str | None
 ) -> int:
     """Let only the declarations of tables be read, and no view."""
-    is_pragma = action == sqlite3.SQLITE_PRAGMA and table == "table_info"
+    is_pragma = action == sqlite3.SQLITE_PRAGMA and table == "table_xinfo"
     is_usual = action in _READS and inside is None
     return sqlite3.SQLITE_OK if is_pragma or is_usual else sqlite3.SQLITE_DENY
 

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -20,28 +21,62 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from nadi.errors import InputError
 
 _LARGEST = 1 << 31  # bytes
-_LONGEST = 600.0  # seconds of a whole download
+_LONGEST = 600.0  # seconds of waiting for all that is read of an address and those below it
 _MISSING = 404
-_SILENT = 20.0  # seconds without a byte
+_STRETCH = 20.0  # seconds of waiting, in which at least so many bytes have to come:
+_LEAST = 1 << 14
 _LARGEST_PAGE = 1 << 20  # bytes of a folder's page
 _LINK = re.compile(r"""href=["']([^"'?#]{1,500})["']""")
 
 
-class _Arriving(io.RawIOBase):
-    """The bytes of an answer as they arrive, its head too, until a longest time is over."""
+class _Patience:
+    """How long servers are waited for: in all, for every file, redirect and head; and at once.
 
-    def __init__(self, raw: Any) -> None:
+    Only what is waited counts, and not what is done with the bytes meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.waited = 0.0  # seconds
+        self._stretch, self._bytes = 0.0, 0
+
+    def begin(self) -> None:
+        """Note that another answer begins."""
+        self._stretch, self._bytes = 0.0, 0
+
+    def wait(self, seconds: float) -> None:
+        """Note that a server was waited for; raises OSError if that was too long in all."""
+        self.waited += seconds
+        if self.waited > _LONGEST:
+            raise OSError(f"servers took over {_LONGEST:.0f} s for all that is read: download it")
+
+    def receive(self, seconds: float, count: int) -> None:
+        """Note that bytes came; raises OSError if there are too few of them in a stretch."""
+        self.wait(seconds)
+        self._stretch += seconds
+        self._bytes += count
+        if self._stretch > _STRETCH:
+            if self._bytes < _LEAST:
+                raise OSError(f"the server sent {self._bytes} bytes in {self._stretch:.0f} s")
+            self.begin()
+
+
+class _Arriving(io.RawIOBase):
+    """The bytes of an answer as they arrive, its head too."""
+
+    def __init__(self, raw: Any, patience: _Patience) -> None:
         super().__init__()
         self._raw = raw
-        self._until = time.monotonic() + _LONGEST
+        self._patience = patience
+        patience.begin()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if time.monotonic() > self._until:
-            raise OSError(f"the answer takes over {_LONGEST:.0f} s: download it")
-        return int(self._raw.readinto(buffer))
+        since = time.monotonic()
+        count = int(self._raw.readinto(buffer))
+        self._patience.receive(time.monotonic() - since, count)
+        return count
 
     def close(self) -> None:
         self._raw.close()
@@ -49,28 +84,38 @@ class _Arriving(io.RawIOBase):
 
 
 class _Answer(http.client.HTTPResponse):
-    def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
+    def __init__(self, sock: Any, *arguments: Any, patience: _Patience, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
         self.fp.close()
-        self.fp = io.BufferedReader(_Arriving(sock.makefile("rb", buffering=0)))
+        self.fp = io.BufferedReader(_Arriving(sock.makefile("rb", buffering=0), patience))
 
 
-class _Connection(http.client.HTTPConnection):
-    response_class = _Answer
+def _connection(kind: Any, patience: _Patience, *arguments: Any, **options: Any) -> Any:
+    made = kind(*arguments, **options)
+    made.response_class = partial(_Answer, patience=patience)
+    return made
 
 
-class _SafeConnection(http.client.HTTPSConnection):
-    response_class = _Answer
+class _Opener(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Open addresses of both kinds; what connecting takes counts as waiting, too."""
 
+    def __init__(self, patience: _Patience) -> None:
+        super().__init__()
+        self._patience = patience
 
-class _Plain(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_Connection, request)
+        return self._answered(http.client.HTTPConnection, request)
 
-
-class _Safe(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_SafeConnection, request)
+        return self._answered(http.client.HTTPSConnection, request)
+
+    def _answered(self, kind: Any, request: urllib.request.Request) -> http.client.HTTPResponse:
+        since, before = time.monotonic(), self._patience.waited
+        try:
+            return self.do_open(partial(_connection, kind, self._patience), request)
+        finally:  # also where nobody answers
+            counted = self._patience.waited - before
+            self._patience.wait(max(time.monotonic() - since - counted, 0.0))
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -84,17 +129,18 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 _HANDLERS = (
-    urllib.request.ProxyHandler, _Plain, _Safe, _Redirects,
-    urllib.request.HTTPDefaultErrorHandler, urllib.request.HTTPErrorProcessor,
+    urllib.request.ProxyHandler, _Redirects, urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPErrorProcessor,
 )  # fmt: skip
 
 
 class WebPath:
     """An address that is opened within limits, with what of a ``Path`` readers use."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, patience: _Patience | None = None) -> None:
         self._address = address
         self._parts = urlsplit(address)
+        self._patience = patience or _Patience()  # that of the address which was named
 
     def __str__(self) -> str:
         return self._address
@@ -113,7 +159,10 @@ class WebPath:
 
     def __truediv__(self, name: str) -> WebPath:
         folder = self._parts.path.rstrip("/")
-        return WebPath(self._parts._replace(path=f"{folder}/{quote(name)}").geturl())
+        return self._beside(self._parts._replace(path=f"{folder}/{quote(name)}").geturl())
+
+    def _beside(self, address: str) -> WebPath:
+        return WebPath(address, self._patience)
 
     @property
     def _path(self) -> PurePosixPath:
@@ -138,7 +187,7 @@ class WebPath:
     def parent(self) -> WebPath:
         """The folder that it is in."""
         path = quote(str(self._path.parent)).rstrip("/")
-        return WebPath(self._parts._replace(path=f"{path}/", query="").geturl())
+        return self._beside(self._parts._replace(path=f"{path}/", query="").geturl())
 
     def with_name(self, name: str) -> WebPath:
         """Return the address of another file of the same folder."""
@@ -174,7 +223,7 @@ class WebPath:
         folder = f"{self._address.rstrip('/')}/"
         for address in dict.fromkeys(urljoin(folder, link) for link in links):
             if address.startswith(folder) and "/" not in address[len(folder) :]:
-                yield WebPath(address)
+                yield self._beside(address)
 
     def read_bytes(self) -> bytes:
         """Download all of it."""
@@ -188,25 +237,25 @@ class WebPath:
         """
         if mode != "rb":
             raise OSError("addresses of servers can only be read")
-        return io.BufferedReader(_Download(self._address))
+        return io.BufferedReader(_Download(self._address, self._patience))
 
 
 class _Download(io.RawIOBase):
     """The body of an answer; going back to its start asks again."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, patience: _Patience) -> None:
         super().__init__()
         self._address = address
-        self._until = time.monotonic() + _LONGEST
+        self._patience = patience
         self._begin()
 
     def _begin(self) -> None:
         opener = urllib.request.OpenerDirector()
-        for handler in _HANDLERS:
-            opener.add_handler(handler())
+        for handler in (*(kind() for kind in _HANDLERS), _Opener(self._patience)):
+            opener.add_handler(handler)
         self._at = 0
         try:
-            self._answer = opener.open(self._address, timeout=_SILENT)
+            self._answer = opener.open(self._address, timeout=_STRETCH)
         except urllib.error.HTTPError as error:
             error.close()  # it holds the connection
             if error.code == _MISSING:
@@ -214,7 +263,7 @@ class _Download(io.RawIOBase):
             reason = str(error.msg).partition("\n")[0]
             raise OSError(f"the server answers {error.code}: {reason}") from None
         except TimeoutError:
-            raise OSError(f"the server sent nothing for {_SILENT:.0f} s") from None
+            raise OSError(f"the server sent nothing for {_STRETCH:.0f} s") from None
         except (http.client.HTTPException, ValueError) as error:
             raise OSError(f"the server's answer is not valid ({error!r})") from None
         self._size: int | None = self._answer.length
@@ -240,7 +289,7 @@ class _Download(io.RawIOBase):
         try:
             piece = self._answer.read1(len(buffer))
         except TimeoutError:
-            raise OSError(f"the server sent nothing for {_SILENT:.0f} s") from None
+            raise OSError(f"the server sent nothing for {_STRETCH:.0f} s") from None
         except (http.client.HTTPException, ValueError, OverflowError) as error:
             raise OSError(f"the answer is cut off ({error!r})") from None
         count = len(piece)
@@ -252,9 +301,6 @@ class _Download(io.RawIOBase):
             raise OSError(f"the answer ends after {self._at:,} of {self._size:,} bytes")
         if self._at > _LARGEST:
             raise OSError(_too_large())
-        if time.monotonic() > self._until:
-            what = f"it takes over {_LONGEST:.0f} s, with {self._at:,} bytes so far"
-            raise OSError(f"{what}: download it")
         return int(count)
 
     def close(self) -> None:

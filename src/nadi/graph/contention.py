@@ -67,6 +67,21 @@ class Slowdown(NamedTuple):
     high: float
 
 
+class KernelRuns(NamedTuple):
+    """Each time that kernels of a trace ran which may run beside communication."""
+
+    rows: Ints  # int64, ascending: their nodes
+    # float64: 1 where no communication ran beside it and nothing is known, NaN where some did
+    ratio: Floats
+    beside: Ints  # int64 ns: for how long communication ran beside it
+
+    def of_nodes(self, num_nodes: int) -> tuple[Floats, Ints]:
+        """Return ratio and time beside communication of all nodes: 1 and 0 of what is no kernel."""
+        ratio, beside = np.ones(num_nodes), np.zeros(num_nodes, dtype=np.int64)
+        ratio[self.rows], beside[self.rows] = self.ratio, self.beside
+        return ratio, beside
+
+
 @dataclass(frozen=True, eq=False)
 class Contention:
     """What a job tells of its kernels beside communication.
@@ -80,17 +95,12 @@ class Contention:
         ``alone_ns`` (median), ``ratio`` (null if unknown), its interval ``low`` to ``high`` (of
         ``basis``: this recording, or as published), ``slowed_ns`` (what communication costs them),
         ``unknown`` (why; null if known).
-    ratios
-        Of each trace of the job: float64, shape (nodes,); 1 of what is no kernel or unknown, NaN
-        of kernels beside communication whose ratio is unknown.
-    beside
-        Of each trace: int64 ns, shape (nodes,): for how long communication runs beside each kernel
-        that has a ratio.
+    runs
+        Of each trace of the job: each time that one of these kernels ran.
     """
 
     kernels: pl.DataFrame
-    ratios: tuple[Floats, ...]
-    beside: tuple[Ints, ...]
+    runs: tuple[KernelRuns, ...]
 
     @property
     def is_known(self) -> bool:
@@ -120,27 +130,21 @@ def learn_contention(job: Job) -> Contention:
 
 
 def _learned(job: Job) -> Contention:
-    traces = list(dict.fromkeys(job.traces))  # ranks may share one
+    number = {trace: at for at, trace in enumerate(dict.fromkeys(job.traces))}  # some share one
     groups = runs_of_kernels(job)
-    ratios = [np.ones(trace.nodes.height) for trace in traces]
-    lost = [np.zeros(trace.nodes.height, dtype=np.int64) for trace in traces]
-    rows = []
-    for group in groups.iter_rows(named=True):
-        found = _group(group)
-        rows.append(found)
-        # communication makes no kernel faster: less than 1 is chance
-        value = max(found["ratio"], 1.0) if "ratio" in found else np.nan
-        for at, node, beside in zip(group["trace"], group["node"], group["beside"], strict=True):
-            # what never ran beside communication and is unknown stays as it is
-            ratios[at][node] = value if beside or "ratio" in found else 1.0
-            lost[at][node] = beside
+    rows = [_group(group) for group in groups.iter_rows(named=True)]
     table = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     table = table.sort("beside_ns", "name", "shapes", "place", descending=[True, *[False] * 3])
-    number = {trace: at for at, trace in enumerate(traces)}
-    places = [number[trace] for trace in job.traces]
-    return Contention(
-        table, tuple(ratios[at] for at in places), tuple(lost[at] for at in places)
-    )  # fmt: skip
+    # communication makes no kernel faster: less than 1 is chance
+    ratio = [max(row["ratio"], 1.0) if "ratio" in row else np.nan for row in rows]
+    found = groups.select("trace", "node", "beside", ratio=pl.Series(ratio, dtype=pl.Float64))
+    found = found.explode("trace", "node", "beside", empty_as_null=False).sort("trace", "node")
+    runs = KernelRuns(*(found[name].to_numpy() for name in ("node", "ratio", "beside")))
+    # what never ran beside communication and is unknown stays as it is
+    runs = runs._replace(ratio=np.where(np.isnan(runs.ratio) & (runs.beside == 0), 1, runs.ratio))
+    ends = np.searchsorted(found["trace"].to_numpy(), np.arange(len(number)), side="right")
+    each = list(zip(*(np.split(column, ends[:-1]) for column in runs), strict=True))
+    return Contention(table, tuple(KernelRuns(*each[number[trace]]) for trace in job.traces))
 
 
 def runs_of_kernels(job: Job) -> pl.DataFrame:
@@ -322,23 +326,29 @@ def _operators(trace: Trace, kernels: Ints) -> dict[str, pl.Series | Ints]:
 
 def _launched(trace: Trace, kernels: Ints) -> dict[str, pl.Series]:
     """Return the grid and the block with which each kernel was launched."""
-    attributes = trace.attributes
     wanted = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last is the trace itself
     wanted[kernels] = True
-    rows = attributes.rows_named("args")
-    rows = rows[wanted[attributes.node[rows]] & attributes.is_span[rows]]
-    # searched where they lie: to make texts of all arguments takes longer than the rest
-    content, since = attributes.bytes_around(rows)
-    view = content.data
-    begin = (attributes.value[rows] - since).tolist()
-    spans = list(zip(begin, attributes.length[rows].tolist(), strict=True))
-    which = _first_places(attributes.node[rows].astype(np.int64), trace.nodes.height)[kernels]
-    found = {}
-    for name, pattern in _LAUNCHED.items():
-        said = [pattern.search(view, at, at + size) for at, size in spans]
-        texts = [*(_without_blanks(one[1]) if one else None for one in said), None]
-        found[name] = _texts(texts[at] for at in which.tolist())
-    return found
+    nodes = [np.empty(0, dtype=np.int64)]
+    texts: dict[str, list[str | None]] = {name: [] for name in _LAUNCHED}
+    for part in trace.attribute_parts:
+        attributes = part.attributes
+        rows, node = part.named("args")
+        here = wanted[node] & attributes.is_span[rows]
+        rows = rows[here]
+        nodes.append(node[here])
+        # searched where they lie: to make texts of all arguments takes longer than the rest
+        content, since = attributes.bytes_around(rows)
+        view = content.data
+        begin = (attributes.value[rows] - since).tolist()
+        spans = list(zip(begin, attributes.length[rows].tolist(), strict=True))
+        for name, pattern in _LAUNCHED.items():
+            said = (pattern.search(view, at, at + size) for at, size in spans)
+            texts[name] += (_without_blanks(one[1]) if one else None for one in said)
+    which = _first_places(np.concatenate(nodes), trace.nodes.height)[kernels].tolist()
+    return {
+        name: _texts(found[at] for at in which)
+        for name, found in ((name, [*said, None]) for name, said in texts.items())
+    }
 
 
 @lru_cache(4096)

@@ -85,6 +85,17 @@ def make_edges(
     return Edges(src, np.asarray(dst, dtype=np.int64), *same)
 
 
+NO_EDGES = make_edges(
+    np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), 0, EdgeKind.ADDED, -1
+)
+"""No edge at all."""
+
+
+def join_edges(parts: Sequence[Edges]) -> Edges:
+    """Concatenate edges, in order."""
+    return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
 class CycleError(NadiError):
     """Dependencies form a cycle: operations would all wait for each other.
 
@@ -388,7 +399,7 @@ class EventGraph:
     @property
     def edges(self) -> Edges:
         """All edges, in the order in which they are kept."""
-        kinds = self.edge_kind.astype(np.int64)
+        kinds: Any = self.edge_kind
         return Edges(self.in_src, self.destinations, self.weight, kinds, self.edge_op)
 
     def without_edges(self, edges: Ints) -> EventGraph:
@@ -431,13 +442,78 @@ class EventGraph:
         operations = (self.job, self.op_trace, self.op_row)
         parts = [edges] if isinstance(edges, Edges) else edges
         found = _sorted(parts, self.num_vertices + num_new_vertices, operations)
-        if not num_new_vertices:
-            return self._with(**found._asdict())
-        none = np.zeros(num_new_vertices, dtype=np.int64)
-        time, delay = (np.concatenate([column, none]) for column in (self.time, self.delay))
-        return self._with(time=time, delay=delay, **found._asdict())
+        made = self._with(**found._asdict())
+        return made._with_vertices(num_new_vertices) if num_new_vertices else made
 
-    def rewired(self, edges: Edges, since: int = 0) -> EventGraph:
+    def _with_vertices(self, number: int) -> EventGraph:
+        """Return the graph with times and delays of 0 for so many more vertices."""
+        none = np.zeros(number, dtype=np.int64)
+        return self._with(time=np.append(self.time, none), delay=np.append(self.delay, none))
+
+    def edited(
+        self, kept: Bools, more: Edges, weight: Ints | None = None, num_new_vertices: int = 0
+    ) -> EventGraph:
+        """Return a graph of the same operations without some edges, and with others after these.
+
+        As :meth:`with_edges` of both, but nothing is sorted again, and no edge is copied twice. So
+        it takes a third of the time and of the memory where most edges stay.
+
+        Parameters
+        ----------
+        kept
+            bool, shape (edges,): which edges stay.
+        more
+            Other edges: each is the last into its vertex.
+        weight
+            int64 ns, shape (edges,): those of the graph's own edges; by default they stay.
+        num_new_vertices
+            As of :meth:`with_edges`.
+
+        Raises
+        ------
+        CycleError
+            If operations would wait for each other.
+        """
+        own = self.weight if weight is None else weight
+        is_whole = bool(kept.all())
+        if is_whole and not more.dst.size and not num_new_vertices:
+            return self.with_weights(own)
+        num_vertices = self.num_vertices + num_new_vertices
+        by_vertex = np.argsort(more.dst, kind="stable")
+        entering = np.bincount(more.dst, minlength=num_vertices)
+        in_ptr = self.in_ptr if is_whole else np.append(0, np.cumsum(kept))[self.in_ptr]
+        in_ptr = np.append(in_ptr, np.full(num_new_vertices, in_ptr[-1]))
+        at = in_ptr[more.dst[by_vertex] + 1]
+        in_ptr[1:] += np.cumsum(entering)
+        in_src, weights, op, kind = (
+            _edited(old, None if is_whole else kept, at, new[by_vertex])
+            for old, new in zip(
+                (self.in_src, own, self.edge_op, self.edge_kind),
+                (more.src, more.weight, more.op, more.kind), strict=True,
+            )
+        )  # fmt: skip
+        order = self.order
+        if num_new_vertices:
+            order = np.append(np.arange(self.num_vertices, num_vertices), order)
+        if more.dst.size:
+            place = np.empty(num_vertices, dtype=np.int64)
+            place[order] = np.arange(num_vertices)
+            if (place[more.src] >= place[more.dst]).any():
+                order = _topological(in_ptr, in_src, (self.job, self.op_trace, self.op_row))
+        made = self._with(
+            in_ptr=in_ptr, in_src=in_src, weight=weights, edge_op=op, edge_kind=kind, order=order
+        )
+        return made._with_vertices(num_new_vertices) if num_new_vertices else made
+
+    def rewired(
+        self,
+        kept: Bools,
+        more: Edges,
+        since: int = 0,
+        *,
+        weight: Ints | None = None,
+        delay: Ints | None = None,
+    ) -> EventGraph:
         """Return a graph of the same operations with the edges of a what-if change.
 
         A delay counts from the latest incoming edge, or from the job's origin if there is none. A
@@ -447,26 +523,33 @@ class EventGraph:
 
         Parameters
         ----------
+        kept, more, weight
+            As of :meth:`edited`.
         since
             ns since the job's origin: when work without dependencies may start.
+        delay
+            int64 ns, shape (vertices,): other delays; by default they stay.
 
         Raises
         ------
         CycleError
             If operations would wait for each other.
         """
+        own = self.delay if delay is None else delay
         had = np.diff(self.in_ptr) > 0
-        has = np.bincount(edges.dst, minlength=self.num_vertices) > 0
-        held = np.flatnonzero(has & ~had)
+        gains = np.zeros(self.num_vertices, dtype=np.bool_)
+        gains[more.dst] = True
+        held = np.flatnonzero(gains & ~had)
         moments = self.num_vertices + np.arange(held.size)
         first = make_edges(moments, held, 0, EdgeKind.ADDED, -1)
-        made = self.with_edges([edges, first], held.size)
-        delay, time = made.delay.copy(), made.time.copy()
-        free = np.flatnonzero(had & ~has)
-        delay[free] += np.minimum(self.time[free] - self.delay[free], since)
-        delay[moments], delay[held] = self.delay[held], 0
-        time[moments] = self.time[held]
-        return made._with(delay=delay, time=time)
+        made = self.edited(kept, join_edges([more, first]), weight, held.size)
+        free = np.flatnonzero(had & (np.diff(made.in_ptr)[: self.num_vertices] == 0))
+        delay = np.append(own, own[held])
+        delay[free] += np.minimum(self.time[free] - own[free], since)
+        delay[held] = 0
+        if held.size:
+            made.time[moments] = self.time[held]  # its own, as it has more of them
+        return made._with(delay=delay)
 
     def of_operations(self, kept: Bools, vertices: Ints) -> EventGraph:
         """Return the graph of some of the operations, without edges.
@@ -559,12 +642,23 @@ def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) 
             part.dst, part.src, part.weight, part.kind, part.op, first, (in_src, weight, kind, op)
         )
     in_ptr = first[:-1]
-    order = np.empty(num_vertices, dtype=np.int64)
+    return _Sorted(in_ptr, in_src, weight, op, kind, _topological(in_ptr, in_src, operations))
+
+
+def _topological(in_ptr: Ints, in_src: Ints, operations: _Operations) -> Ints:
+    """Sort vertices topologically."""
+    order = np.empty(in_ptr.size - 1, dtype=np.int64)
     on_cycle = topological_order(in_ptr, in_src, order)
     if on_cycle >= 0:
         cycle = _cycle(in_ptr, in_src, on_cycle)
         raise CycleError([_moment(*operations, vertex) for vertex in cycle], cycle)
-    return _Sorted(in_ptr, in_src, weight, op, kind, order)
+    return order
+
+
+def _edited(old: Any, kept: Bools | None, at: Ints, new: Any) -> Any:
+    """Return the kept values of a column, all if None, with others put before some of them."""
+    left = old if kept is None else old[kept]
+    return np.insert(left, at, new) if at.size else left
 
 
 def _batches(parts: Sequence[Edges]) -> Iterator[Edges]:

@@ -68,6 +68,7 @@ _NO_MODULE = (
 _REGION = r"^Torch-Compiled Region"
 _COMPILED = r"^## Call (CompiledFxGraph \w+) ##$"
 _AUTOGRAD = r"^autograd::engine::evaluate_function"
+_FILE = re.compile(r"(?<![^.])[^.]+\.\w+\(\d+\): ")  # where a function begins: train.py(7): step
 _FEED_FORWARD = r"(?i)feed[-_. ]?forward"  # a module, whose name has the word
 _COMMUNICATION = r"^c10d::|^record_param_comms$"
 
@@ -84,7 +85,7 @@ class ModuleTree:
     module: Ints  # int64, shape (ops,): the innermost module of each operation, or -1
     phase: Bytes  # uint8, shape (ops,): position in ``PHASES``
     is_called: Bools  # bool, shape (ops,): the calls themselves, which contain the forward
-    is_recorded: bool  # whether the calls are those of modules; otherwise they are annotations
+    is_recorded: bool  # whether the calls are those of modules, not of annotations and functions
     # how work of the optimizer was attributed to modules, or why not; empty if there is none
     optimizer: str
 
@@ -95,16 +96,20 @@ class ModuleTree:
         """Return the modules of which a whole part of the path matches, or several in a row.
 
         ``layers.2`` matches ``model.layers.2.mlp`` and not ``model.layers.20``. The number of a
-        class can be left out: ``Block`` matches ``Block_0``. bool, shape (modules,).
+        class can be left out: ``Block`` matches ``Block_0``. Of a function it is the name without
+        its file, or the whole. bool, shape (modules,).
         """
         parts = _whole_parts(pattern)
         searched = pattern.fullmatch if parts is None else parts.search
-        return np.array([searched(path) is not None for path in self.paths], dtype=np.bool_)
+        return np.array(
+            [bool(searched(_FILE.sub("", path)) or pattern.fullmatch(path)) for path in self.paths],
+            dtype=np.bool_,
+        )
 
     def containing(self, pattern: re.Pattern[str]) -> Bools:
         """Return the modules in whose own name an expression is found; bool, shape (modules,).
 
-        Annotations that count as modules are none of them.
+        Annotations and functions that count as modules are none of them.
         """
         names = [f"{_CALL}{path.rpartition('.')[2]}" for path in self.paths]
         return np.array(
@@ -143,8 +148,8 @@ def find_modules(graph: EventGraph) -> ModuleTree:
     """Find the module and the phase of each operation.
 
     The forward of a module is what runs in its calls (``nn.Module: NAME_N`` in recordings with
-    Python stacks; without any, annotations count as modules) or in a region that torch.compile
-    compiled (``Torch-Compiled Region: 0/1``). The backward of an operator is
+    Python stacks; without any, annotations and functions that call operators count as modules) or
+    in a region that torch.compile compiled (``Torch-Compiled Region: 0/1``). The backward of an operator is
     what autograd runs with its sequence number, all operations in it included. A gradient
     is accumulated directly after the operation that computed it, and belongs to its module. Work of
     the optimizer belongs to the module of the gradient that it uses, where the host trace
@@ -229,7 +234,10 @@ def _calls(graph: EventGraph) -> tuple[Bools, bool]:
     is_module = graph.named(_FEED_FORWARD) | ~graph.named(_NO_MODULE)
     is_range = (kind == "annotation").to_numpy() & is_module
     is_range &= (graph.gather("comm_type") == "none").to_numpy()
-    return is_range | is_region, False
+    holds = np.zeros(graph.num_ops + 1, dtype=np.bool_)
+    holds[graph.op_parent[(kind == "operator").to_numpy()]] = True
+    is_function = (kind == "python").to_numpy() & holds[:-1]
+    return is_range | is_function | is_region, False
 
 
 def _regions(graph: EventGraph, kind: pl.Series) -> Bools:

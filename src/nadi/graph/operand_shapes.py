@@ -7,7 +7,7 @@ import polars as pl
 
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
-from nadi.trace.arrays import Bools
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Trace
 
 Shapes = dict[str, frozenset[str]]
@@ -31,17 +31,31 @@ def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
     wanted = np.append(trace.category_mask("operator"), False)
     if among is not None:
         wanted[:-1] &= among
-    attributes = trace.attributes
-    stated, args = (attributes.rows_named(name) for name in (_STATED, "args"))
-    stated = stated[wanted[attributes.node[stated]]]
-    wanted[attributes.node[stated]] = False
-    args = args[wanted[attributes.node[args]]]
-    texts = [attributes.texts(stated), attributes.texts(args).str.extract(_IN_ARGUMENTS)]
-    node = attributes.node[np.append(stated, args)].astype(np.int64)
-    text = pl.concat(texts).str.replace_all(r"\s", "")
-    known = np.flatnonzero(text.is_not_null().to_numpy())
-    known = known[np.argsort(node[known], kind="stable")]
-    return pl.DataFrame({"node": node[known], "text": text[known]})
+    stated, texts = _values(trace, _STATED, wanted)
+    wanted[stated] = False
+    args, of_args = _values(trace, "args", wanted)
+    node, text = np.append(stated, args), texts
+    if args.size:
+        text = pl.concat([texts, of_args.str.extract(_IN_ARGUMENTS)])
+        known = np.flatnonzero(text.is_not_null().to_numpy())
+        node, text = node[known], text[known]
+    order = np.argsort(node, kind="stable")
+    return pl.DataFrame({"node": node[order], "text": text[order].str.replace_all(r"\s", "")})
+
+
+def _values(trace: Trace, name: str, wanted: Bools) -> tuple[Ints, pl.Series]:
+    """Return the attributes with a name of some nodes: the node and the text of each.
+
+    ``wanted`` is bool, shape (nodes + 1,), the last for the trace itself.
+    """
+    nodes, texts = [np.empty(0, dtype=np.int64)], [pl.Series(dtype=pl.String)]
+    for part in trace.attribute_parts:  # to join them takes longer than to search each
+        rows, node = part.named(name)
+        here = wanted[node]
+        if here.any():
+            nodes.append(node[here])
+            texts.append(part.attributes.texts(rows[here]))
+    return np.concatenate(nodes), pl.concat(texts)
 
 
 def shapes_in(graph: EventGraph, window: Window, traces: Iterable[int] | None = None) -> Shapes:

@@ -3,6 +3,7 @@
 Operations grouped by the outermost operator around them, and by the kind of module.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,6 +58,7 @@ _MARK = r"^(ProfilerStep)#\d+$"  # one name in all steps
 _LONGER = 2.0  # times as on the others: of functions, whose number is not known
 _UNIFORM = 0.8  # of the time lies in operations that are slower by about one factor
 _ABOUT = 0.25
+_BLOCK = 1 << 20  # edges
 _Floats = npt.NDArray[np.float64]
 
 
@@ -163,9 +165,8 @@ def find_excess(
     """
     trace = graph.job.ranks.index(rank)
     others = np.arange(len(graph.job.traces)) != trace
-    groups = group_operations(graph)
     inside = _inside(graph, window)
-    sums = _sums(graph, inside, ~groups.communicates)
+    sums = _sums(graph, inside, ~graph.communicates)
     usual, counts = np.median(sums.times[others], axis=0), np.median(sums.counts[others], axis=0)
     more, slower = _divided(sums.times[trace], usual, sums.counts[trace], counts)
     on_path = _on_path(path, sums.names, rank)
@@ -175,7 +176,7 @@ def find_excess(
     is_operator = (graph.gather("category") == "operator").to_numpy()
     started = inside[0 : 2 * graph.num_ops : 2]
     operators = _per_rank(graph, is_operator & started)
-    operation, module = _parts(graph, groups, inside, (trace, others), (reason, kind), sums)
+    operation, module = _parts(graph, inside, (trace, others), (reason, kind), sums)
     is_slower = reason == _SLOWER
     return Excess(
         reason=reason, kind=PATH_KINDS[kind] if reason else "", time_ns=int(time),
@@ -219,33 +220,37 @@ def _sums(graph: EventGraph, inside: Bools, counted: Bools) -> _Sums:
     number = {name: place for place, name in enumerate(names)}
     code = np.array([number[name] for name in marked])[which]
     times = np.zeros((len(graph.job.traces), len(PATH_KINDS), len(names)), dtype=np.int64)
-    op, trace, kind, time = _own_times(graph, inside, counted)
-    np.add.at(times, (trace, kind, np.where(op >= 0, code[op], 0)), time)
+    for op, trace, kind, time in _own_times(graph, inside, counted):
+        np.add.at(times, (trace, kind, np.where(op >= 0, code[op], 0)), time)
     counts = np.zeros((len(graph.job.traces), len(names)), dtype=np.int64)
     started = np.flatnonzero(inside[0 : 2 * graph.num_ops : 2] & counted)
     np.add.at(counts, (graph.op_trace[started], code[started]), 1)
     return _Sums(times, counts, names)
 
 
-def _own_times(graph: EventGraph, inside: Bools, counted: Bools) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the operation (or -1), trace, kind and ns of each piece of own time in the window."""
+def _own_times(
+    graph: EventGraph, inside: Bools, counted: Bools
+) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+    """Yield the operation (or -1), trace, kind and ns of pieces of own time in the window.
+
+    They come in blocks: those of all ranks at once take as much memory as the graph.
+    """
     into = graph.destinations
-    edges = np.flatnonzero(np.isin(graph.edge_kind, _OWN_TIME) & inside[into])
-    op = graph.edge_op[edges]
-    kept = (op < 0) | counted[op]
-    edges, op = edges[kept], op[kept]
-    trace = graph.op_trace[np.where(op >= 0, op, into[edges] // 2)]
-    kind = kind_of_edges(graph, edges).astype(np.int64)
+    for low in range(0, graph.num_edges, _BLOCK):
+        block = slice(low, low + _BLOCK)
+        own = np.isin(graph.edge_kind[block], _OWN_TIME) & inside[into[block]]
+        edges = low + np.flatnonzero(own)
+        op = graph.edge_op[edges]
+        kept = (op < 0) | counted[op]
+        edges, op = edges[kept], op[kept]
+        trace = graph.op_trace[np.where(op >= 0, op, into[edges] // 2)]
+        yield op, trace, kind_of_edges(graph, edges).astype(np.int64), graph.weight[edges]
     # what begins a thread or a stream has no delay, but a time
     entered = np.diff(graph.in_ptr)[: 2 * graph.num_ops] > 0
     late = np.flatnonzero(entered & inside[: 2 * graph.num_ops] & np.repeat(counted, 2))
     late = late[graph.delay[late] > 0]
-    return (
-        np.append(op, late // 2),
-        np.append(trace, graph.op_trace[late // 2]),
-        np.append(kind, np.full(late.size, _DELAY)),
-        np.append(graph.weight[edges], graph.delay[late]),
-    )
+    op = late // 2
+    yield op, graph.op_trace[op], np.full(op.size, _DELAY), graph.delay[late]
 
 
 def _divided(own: Ints, usual: _Floats, count: Ints, others: _Floats) -> tuple[_Floats, _Floats]:
@@ -322,8 +327,8 @@ def _factor(sums: _Sums, trace: int, others: Bools) -> float:
 
 
 def _parts(
-    graph: EventGraph, groups: OperationGroups, inside: Bools, sides: tuple[int, Bools],
-    wanted: tuple[str, int], sums: _Sums,
+    graph: EventGraph, inside: Bools, sides: tuple[int, Bools], wanted: tuple[str, int],
+    sums: _Sums,
 ) -> tuple[ExcessPart, ExcessPart | None]:  # fmt: skip
     """Return the operator with the most of an excess, and the kind of module with half of it."""
     reason, kind = wanted
@@ -336,9 +341,12 @@ def _parts(
         found = int(np.argmax(excess)) if reason else 0
         count, typical = sums.counts[:, found][trace], np.median(sums.counts[others, found])
         return _part(sums.names[found], count, typical, own[found], usual[found]), None
-    op, rank, kinds, time = _own_times(graph, inside, ~groups.communicates)
-    chosen = (kinds == kind) & (op >= 0)
-    op, rank, time = op[chosen], rank[chosen], time[chosen]
+    op, rank, time = map(np.concatenate, zip(*(
+        (op[chosen], rank[chosen], time[chosen])
+        for op, rank, kinds, time in _own_times(graph, inside, ~graph.communicates)
+        for chosen in ((kinds == kind) & (op >= 0),)
+    ), strict=True))  # fmt: skip
+    groups = group_operations(graph)
     started = inside[0 : 2 * graph.num_ops : 2]
 
     def largest(code: Ints, calls: Bools, within: Bools) -> ExcessPart:

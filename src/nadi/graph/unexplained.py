@@ -19,7 +19,7 @@ from nadi.graph.critical_paths import CriticalPath, long_gaps, time_of_communica
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.overheads import is_inferred
 from nadi.graph.replay import Replay, replay_graph
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints, Ints32
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import contentions
 
@@ -114,7 +114,7 @@ def _handed_over(graph: EventGraph, works: Bools) -> tuple[Ints, ...]:
 
 
 # several analyses ask what comes next
-_BY_THREAD: WeakKeyDictionary[EventGraph, tuple[Ints, Ints, Ints]] = WeakKeyDictionary()
+_BY_THREAD: WeakKeyDictionary[EventGraph, tuple[Ints32, Ints, Ints32]] = WeakKeyDictionary()
 
 
 def next_ops(graph: EventGraph, vertices: Ints) -> Ints:
@@ -128,17 +128,18 @@ def next_ops(graph: EventGraph, vertices: Ints) -> Ints:
     found = vertices // 2
     ends = np.flatnonzero(vertices % 2 == 1)
     op = vertices[ends] // 2
-    at = np.searchsorted(key, code[op] * _graph_span(graph) + graph.time[vertices[ends]])
+    thread = code[op].astype(np.int64)
+    at = np.searchsorted(key, thread * _graph_span(graph) + graph.time[vertices[ends]])
     later = np.append(order, -1)[at]
     same = (later >= 0) & (code[later] == code[op])
     found[ends] = np.where(same, later, -1)
     return found
 
 
-def _by_thread(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
+def _by_thread(graph: EventGraph) -> tuple[Ints32, Ints, Ints32]:
     """Return operations of threads in order, thread and start of each as one number, and threads.
 
-    int64: shapes (operations of threads,) twice, and (ops,).
+    Shapes (operations of threads,) twice, and (ops,).
     """
     thread = graph.numbers("thread")
     start = graph.time[0 : 2 * graph.num_ops : 2]
@@ -146,7 +147,8 @@ def _by_thread(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
     place = graph.op_trace * (int(thread.max(initial=0)) + 2) + thread
     order = on_host[np.lexsort((start[on_host], place[on_host]))]
     _, code = np.unique(place, return_inverse=True)
-    return order, code[order] * _graph_span(graph) + np.maximum(start[order], 0), code
+    key = code[order] * _graph_span(graph) + np.maximum(start[order], 0)
+    return order.astype(np.int32), key, code.astype(np.int32)
 
 
 def _graph_span(graph: EventGraph) -> int:

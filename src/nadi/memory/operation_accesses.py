@@ -141,7 +141,9 @@ def _stated(trace: Trace, found: TensorUses) -> Accesses:
     in_part = is_collective & (size >= 0) & (given > size)
     share = np.where(in_part, size / np.maximum(given, 1), 1.0)[node]
     end = np.where(reads, begin + np.ceil((end - begin) * share).astype(np.int64), end)
-    end = np.where(reads, np.minimum(end, begin + _looked_up(trace, node, end - begin)), end)
+    made = np.zeros(trace.nodes.height, dtype=np.int64)
+    np.add.at(made, node[~reads], (end - begin)[~reads])
+    end = np.where(reads, np.minimum(end, begin + _looked_up(trace, node, end - begin, made)), end)
     storage, is_work = once["storage"].to_numpy(), (trace.nodes["kind"] == "COMP").to_numpy()
     word = np.zeros(found.num_storages, dtype=np.bool_)
     word[found.storage[found.is_word]] = True
@@ -159,14 +161,18 @@ def _stated(trace: Trace, found: TensorUses) -> Accesses:
     return (_parts_of_caches if is_inference else _parts_in_place)(trace, given_all)
 
 
-def _looked_up(trace: Trace, node: Ints, length: Ints) -> Ints:
+def _looked_up(trace: Trace, node: Ints, length: Ints, made: Ints) -> Ints:
     """Return how many bytes each use of a tensor reads at most, by what its computation states.
 
-    A tensor with more bytes than all that its computation moves is a table of rows.
+    A tensor with more bytes than all that its computation moves is a table of rows: it reads what
+    it does not write.
+
+    - ``made``: int64, shape (nodes,): bytes that each computation gives.
     """
     stated = trace.column("bytes")
     knows = (trace.nodes["kind"] == "COMP").to_numpy() & (stated >= 0)
-    return np.where(knows[node] & (length > stated[node]), stated[node], length)
+    rows = np.where(made < stated, stated - made, stated)[node]
+    return np.where(knows[node] & (length > stated[node]), rows, length)
 
 
 def _parts_of_caches(trace: Trace, accesses: Accesses) -> Accesses:

@@ -38,6 +38,7 @@ from nadi.trace.categories import COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import nearest
 from nadi.trace.schema import (
+    COMM_TYPES,
     DEPS,
     DEVICE_WORK,
     GROUPS,
@@ -52,6 +53,7 @@ from nadi.units import format_ns
 from nadi.version import __version__
 
 _METADATA = NODE_KINDS.index("METADATA")
+_NONE = COMM_TYPES.index("none")
 _RARE = 100  # launches for one that precedes its call, which then is an error of the recording
 
 
@@ -307,7 +309,14 @@ def _joined(
         ),
     )
     of_host, of_device, names = names_of_both(host, device)
-    trace.with_names(np.concatenate([of_host[_unmatched_rows(host, match)], of_device]), names)
+    alone = _unmatched_rows(host, match)
+    trace.with_names(np.concatenate([of_host[alone], of_device]), names)
+    trace.with_codes({
+        "kind": np.append(host.codes("kind")[alone], device.codes("kind")),
+        "category": np.append(host.codes("category")[alone], device.codes("category")),
+        # what a host trace alone has runs nowhere
+        "comm_type": np.append(np.full(alone.size, _NONE), device.codes("comm_type")),
+    })  # fmt: skip
     return trace, host_row, row_of_host, row_of_event
 
 
@@ -453,11 +462,10 @@ def _with_dependencies(
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
     exclusive[on_device] = trace.column("duration")[on_device]
-    columns, groups = communication(trace, host, host_row, parent, launcher, log)
+    columns, codes, groups = communication(trace, host, host_row, parent, launcher, log)
     nodes = NODES.changed(trace.nodes, parent=parent, exclusive=exclusive, **columns)
-    return trace.changed(
-        nodes=nodes, deps=pl.concat([deps, group_order(nodes, groups)]), groups=groups
-    )
+    linked = trace.changed(nodes=nodes, groups=groups, codes=codes)
+    return linked.changed(deps=pl.concat([deps, group_order(linked)]))
 
 
 def _launching_operations(trace: Trace, parent: Ints, calls: Ints) -> Ints:

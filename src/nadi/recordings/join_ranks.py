@@ -5,7 +5,6 @@ Ranks are of one job if they state one world size, and overlap in time.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +23,7 @@ from nadi.recordings.ranks.collective_matching import (
 )
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
-from nadi.trace.schema import CLOCKS, COMMUNICATION_KINDS, MATCHES
+from nadi.trace.schema import CLOCKS, COMMUNICATION_KINDS, MATCHES, NODES
 from nadi.trace.trace import Job, Trace
 from nadi.units import format_ns
 
@@ -163,14 +162,17 @@ def _without_absent(traces: list[Trace], world_size: int) -> list[Trace]:
     """
     if world_size > len(traces):
         return traces
-    here = pl.Series([trace.rank for trace in traces], dtype=pl.Int64).implode()
-    is_here = pl.element().filter(pl.element().is_in(here))
+    here = pl.Series([trace.rank for trace in traces], dtype=pl.Int64)
+    every = pl.concat([trace.groups["ranks"] for trace in traces])  # of all ranks in one call
+    if np.isin(every.explode(empty_as_null=False).to_numpy(), here.to_numpy()).all():
+        return traces
+    is_here = pl.element().filter(pl.element().is_in(here.implode()))
     found = []
     for trace in traces:
         members = trace.groups["ranks"].list.eval(is_here)
         same = members.list.len().equals(trace.groups["ranks"].list.len())
         groups = trace.groups if same else trace.groups.with_columns(ranks=members)
-        found.append(trace if same else replace(trace, groups=groups))
+        found.append(trace if same else trace.changed(groups=groups))
     return found
 
 
@@ -267,7 +269,8 @@ def _regrouped(trace: Trace, group: Ints) -> Trace:
     """Assign groups to communication operations, and order them by group."""
     nodes = trace.nodes.with_columns(group=group)
     deps = trace.deps.filter(pl.col("kind") != "comm")
-    return replace(trace, nodes=nodes, deps=pl.concat([deps, group_order(nodes, trace.groups)]))
+    made = trace.changed(nodes=nodes, codes={})
+    return made.changed(deps=pl.concat([deps, group_order(made)]))
 
 
 def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
@@ -304,5 +307,6 @@ def _shifted(trace: Trace, shift: int) -> Trace:
     """Add ``shift`` ns to all times of a trace."""
     if shift == 0:
         return trace
-    start = pl.when(pl.col("start") >= 0).then(pl.col("start") + shift).otherwise("start")
-    return replace(trace, nodes=trace.nodes.with_columns(start=start))
+    start = trace.column("start")
+    start = np.where(start >= 0, start + shift, start)
+    return trace.changed(nodes=NODES.changed(trace.nodes, start=start), codes={})

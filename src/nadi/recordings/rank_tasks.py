@@ -153,12 +153,10 @@ def without_files(trace: Trace, task: RankTask) -> Trace:
     """Return a linked trace without bytes of its files; its attributes are read again if needed."""
     made = trace.provenance
     sources = tuple(Source(one.path, one.format, one.size, one.hash) for one in made.sources)
-    stays = replace(
-        trace, provenance=replace(made, sources=sources),
+    return trace.changed(
+        provenance=replace(made, sources=sources),
         given_attributes=_AttributesInFiles(task, trace.given_attributes.names),
-    )  # fmt: skip
-    vars(stays)["name_codes"] = trace.name_codes  # which it has found
-    return stays
+    )
 
 
 class _AttributesInFiles(LazyAttributes):

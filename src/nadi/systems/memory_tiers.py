@@ -345,7 +345,7 @@ def update_parts(size: _Sizes) -> _Sizes:
 
 
 def streamed_seconds(
-    size: Floats, load: Floats, work: Floats, store: Floats, *, duplex: bool = True
+    size: Floats, load: Floats, work: Floats, store: Floats, both: Floats | None = None
 ) -> Floats:
     """Give the seconds of an update with all of its moves.
 
@@ -354,9 +354,9 @@ def streamed_seconds(
     - ``size``: Bytes of the states.
     - ``load``, ``work``, ``store``: Seconds of loading all, of the update alone, and of storing
       all.
-    - ``duplex``: Whether loads and stores move at once.
+    - ``both``: Seconds of loading and storing all; by default they do not slow each other.
     """
-    longest = np.maximum(load, store) if duplex else load + store
+    longest = np.maximum(load, store) if both is None else both
     share = 1.0 / update_parts(np.asarray(size, dtype=np.float64))
     found: Floats = share * (load + work + store) + (1.0 - share) * np.maximum(longest, work)
     return found

@@ -285,6 +285,18 @@ class Part(NamedTuple):
     new_row: Ints | None = None  # as in ``moved``; by default nodes stay where they are
     is_kept: Bools | None = None  # bool, shape (attributes,): which to keep; by default all
 
+    def named(self, name: str) -> tuple[Ints, Ints]:
+        """Return the rows of the attributes with a name that stay, and the new node of each."""
+        rows = self.attributes.rows_named(name)
+        if self.is_kept is not None:
+            rows = rows[self.is_kept[rows]]
+        node = self.attributes.node[rows].astype(np.int64)
+        if self.new_row is None:
+            return rows, node
+        moved = np.where(node >= 0, self.new_row[node], -1)
+        stays = (node < 0) | (moved >= 0)
+        return rows[stays], moved[stays]
+
 
 def combined(parts: Sequence[Part]) -> Attributes:
     """Combine attributes of several sources; within a node, in order of the sources.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -160,6 +160,7 @@ class Provenance:
 
 
 _TOLD = 16  # ranks that a job names
+_VIEWS = ("_codes", "_numbers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +284,21 @@ class Trace:
 
     def column(self, name: str) -> Ints:
         """Return an integer column of ``nodes`` as int64, shape (nodes,)."""
-        return self.nodes.get_column(name).to_numpy()
+        found = self._numbers.get(name)
+        if found is None:
+            found = self.nodes.get_column(name).to_numpy()
+            if not found.flags.writeable:  # the column's own memory, and no copy
+                self._numbers[name] = found
+        return found
+
+    @cached_property
+    def _numbers(self) -> dict[str, Ints]:
+        """Columns that were asked for: polars takes longer to give one than a small trace needs."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Go to another process without what is a view of a table."""
+        return {name: value for name, value in vars(self).items() if name not in _VIEWS}
 
     def category_mask(self, *categories: str) -> Bools:
         """Return a mask of the nodes in any of ``categories``; bool, shape (nodes,)."""
@@ -341,19 +356,34 @@ class Trace:
         vars(self)["name_codes"] = place[which], _shared_names(tuple(known))[0]
         return self
 
-    def changed(self, **values: Any) -> Trace:
-        """Return the trace with other values; its nodes keep their names."""
-        made = replace(self, **values)
-        kept = ("name_codes",) if "nodes" in values else ("name_codes", "_codes")
-        vars(made).update({name: vars(self)[name] for name in kept if name in vars(self)})
+    def changed(
+        self, codes: Mapping[str, npt.NDArray[np.integer]] | None = None, **values: Any
+    ) -> Trace:
+        """Return the trace with other values; its nodes keep their names.
+
+        - ``codes``: Of other nodes, what :meth:`codes` gives of the columns of words that differ;
+          None if that is not known.
+        """
+        made, known = replace(self, **values), vars(self)
+        if "name_codes" in known:
+            vars(made)["name_codes"] = known["name_codes"]
+        if "_codes" in known and ("nodes" not in values or codes is not None):
+            made.with_codes(known["_codes"] | dict(codes or {}))
         return made
+
+    def with_codes(self, codes: Mapping[str, npt.NDArray[np.integer]]) -> Trace:
+        """Return this trace, told by who knows it what :meth:`codes` gives of each such column."""
+        vars(self)["_codes"] = {
+            name: of_nodes.astype(np.uint8, copy=False) for name, of_nodes in codes.items()
+        }
+        return self
 
     def compact(self) -> Trace:
         """Return the same trace in less memory: what ranks have in common, all share."""
         which, texts = self.name_codes
         names = _shared_names(texts)[1][pl.Series(which)]
         nodes = NODES.compact(NODES.changed(self.nodes, name=names))
-        made = replace(self, nodes=nodes)
+        made = replace(self, nodes=nodes).with_codes(self._codes)
         vars(made)["name_codes"] = which, texts
         return made
 

@@ -22,8 +22,15 @@ import polars as pl
 from nadi.errors import UsageError, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.edges.collective_edges import returns_early
-from nadi.graph.edges.job_graph import ends_after, starts_in_call
-from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.edges.job_graph import ends_after, launches_in_call, starts_in_call
+from nadi.graph.event_graph import (
+    NO_EDGES,
+    CycleError,
+    EdgeKind,
+    Edges,
+    EventGraph,
+    make_edges,
+)
 from nadi.graph.replay import replay_graph
 from nadi.graph.unexplained import ThreadWaits, thread_waits
 from nadi.trace.arrays import Bools, Ints
@@ -104,9 +111,7 @@ class Scale:
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
         """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
-        scaled = covered(graph, select(graph, self.selection))
-        owner = _owners(graph)
-        edges = np.flatnonzero((owner >= 0) & scaled[owner] & later_edges(graph, since))
+        edges = _later(graph, _time_of(graph, covered(graph, select(graph, self.selection))), since)
         weight = graph.weight.copy()
         if float(weight[edges].sum()) * self.factor >= _LONGEST_NS:
             raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")
@@ -181,14 +186,12 @@ class NoOverhead:
                 "choose device work",
             )
         calls[call[call >= 0]] = True
-        into = graph.destinations // 2
-        overhead = np.isin(graph.edge_kind, _OVERHEADS) & (into < graph.num_ops)
-        overhead &= chosen[np.minimum(into, graph.num_ops - 1)]
-        calling = (
-            (graph.edge_op >= 0) & calls[graph.edge_op] & (graph.edge_kind == EdgeKind.HOST_OP)
-        )
-        weight = np.where((overhead | calling) & later_edges(graph, since), 0, graph.weight)
-        return graph.with_weights(weight)
+        calling = np.flatnonzero(of_ops(graph.edges, calls))
+        calling = calling[graph.edge_kind[calling] == EdgeKind.HOST_OP]
+        overhead = np.flatnonzero(np.isin(graph.edge_kind, _OVERHEADS))
+        into = graph.destinations[overhead] // 2
+        overhead = overhead[np.append(chosen, False)[np.minimum(into, graph.num_ops)]]
+        return _without_time(graph, np.append(overhead, calling), since)
 
 
 @dataclass(frozen=True)
@@ -200,23 +203,46 @@ class NoGaps:
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
         """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
-        gap = (graph.edge_kind == EdgeKind.HOST_GAP) & later_edges(graph, since)
-        return graph.with_weights(np.where(gap, 0, graph.weight))
+        return _without_time(graph, np.flatnonzero(graph.edge_kind == EdgeKind.HOST_GAP), since)
+
+
+_WORK = (
+    EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION, EdgeKind.MEMORY
+)  # fmt: skip
 
 
 def is_work(graph: EventGraph) -> Bools:
     """Return which edges are time of an operation, not overhead between two."""
-    work = (
-        EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION,
-        EdgeKind.MEMORY,
-    )  # fmt: skip
-    return np.isin(graph.edge_kind, work)
+    return np.isin(graph.edge_kind, _WORK)
 
 
 def _owners(graph: EventGraph) -> Ints:
     """Return the operation whose time each edge is, -1 for overhead; int64, shape (edges,)."""
     of_call = starts_in_call(graph)
     return np.where(of_call, graph.in_src // 2, np.where(is_work(graph), graph.edge_op, -1))
+
+
+def _time_of(graph: EventGraph, chosen: Bools) -> Ints:
+    """Return the positions of the edges that are time of chosen operations; int64.
+
+    Those that :func:`_owners` gives to them, of all edges found in one pass.
+    """
+    work = np.flatnonzero(of_ops(graph.edges, chosen))
+    work = work[np.isin(graph.edge_kind[work], _WORK)]
+    of_call = launches_in_call(graph)
+    return np.append(work, of_call[chosen[graph.in_src[of_call] // 2]])
+
+
+def _later(graph: EventGraph, edges: Ints, since: int) -> Ints:
+    """Return those of some edges that begin at or after a moment."""
+    return edges[graph.time[graph.in_src[edges]] >= since]
+
+
+def _without_time(graph: EventGraph, edges: Ints, since: int) -> EventGraph:
+    """Return the graph in which some edges take no time, as far as they begin after a moment."""
+    weight = graph.weight.copy()
+    weight[_later(graph, edges, since)] = 0
+    return graph.with_weights(weight)
 
 
 def later_edges(graph: EventGraph, since: int) -> Bools:
@@ -258,11 +284,6 @@ def into_ops(edges: Edges, chosen: Bools) -> Bools:
     return np.append(chosen, False)[into]
 
 
-def join(one: Edges, other: Edges) -> Edges:
-    """Concatenate edges, in order."""
-    return Edges(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
-
-
 def calls_without_work(graph: EventGraph, gone: Bools, since: int) -> Bools:
     """Return which calls from ``since`` on launch nothing once operations are removed.
 
@@ -276,11 +297,10 @@ def calls_without_work(graph: EventGraph, gone: Bools, since: int) -> Bools:
     return found
 
 
-def without_calls(edges: Edges, calls: Bools) -> Edges:
-    """Set the time of removed calls to 0, and remove their waits."""
-    waits = (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, calls)
-    weight = np.where(of_ops(edges, calls), 0, edges.weight)
-    return Edges(*(column[~waits] for column in edges._replace(weight=weight)))
+def waits_of_calls(edges: Edges, calls: Bools) -> Bools:
+    """Return which edges are waits of calls for work; bool, shape (edges,)."""
+    found: Bools = (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, calls)
+    return found
 
 
 _BREAK_CYCLE = "select other operations, reverse the arrow, or cut a dependency first"
@@ -366,7 +386,7 @@ class AddDependency:
         new = make_edges(
             2 * sources[later] + 1, 2 * targets[later], 0, EdgeKind.ADDED, targets[later]
         )
-        return graph.rewired(join(graph.edges, new), since)
+        return graph.rewired(np.ones(graph.num_edges, dtype=np.bool_), new, since)
 
 
 @dataclass(frozen=True)
@@ -408,9 +428,8 @@ class CutDependencies:
             )  # fmt: skip
         held &= graph.time[edges.dst] >= since
         if arrivals:
-            own_start = np.where(held, 2 * edges.op, edges.src)
-            return graph.rewired(edges._replace(src=own_start), since)
-        return graph.rewired(Edges(*(column[~held] for column in edges)), since)
+            return graph.with_edges(edges._replace(src=np.where(held, 2 * edges.op, edges.src)))
+        return graph.rewired(~held, NO_EDGES, since)
 
 
 _LONGEST_NS = 2**62
@@ -528,26 +547,26 @@ class Remove:
         gone = _with_launched(graph, select(graph, self.selection))
         gone &= graph.time[0 : 2 * graph.num_ops : 2] >= since
         calls = gone | calls_without_work(graph, gone, since)
-        edges = without_calls(_without_meetings(graph, gone), calls)
-        if selected_modules(graph, self.selection):
-            edges = _without_gaps(edges, gone)
+        edges = graph.edges
+        meets, alone = _meetings(graph, gone)
         into = into_ops(edges, gone)
-        turn_around = into & (edges.kind == EdgeKind.STREAM)
-        edges = edges._replace(weight=np.where(turn_around, 0, edges.weight))
-        edges = Edges(*(column[~(into & (edges.kind == EdgeKind.LAUNCH))] for column in edges))
+        left_out = meets | waits_of_calls(edges, calls) | (into & (edges.kind == EdgeKind.LAUNCH))
+        takes_none = of_ops(edges, calls) | (into & (edges.kind == EdgeKind.STREAM))
+        if selected_modules(graph, self.selection):
+            takes_none |= into & _gaps_after(edges, gone)
         delay = graph.delay.copy()
         entered = np.append(np.diff(graph.in_ptr)[: 2 * graph.num_ops] > 0, False)
         vertices = np.flatnonzero(np.repeat(gone, 2))
         delay[vertices[entered[vertices]]] = 0
-        return replace(graph, delay=delay).rewired(edges, since)
+        weight = np.where(takes_none, 0, edges.weight)
+        return graph.rewired(~left_out, alone, since, weight=weight, delay=delay)
 
 
-def _without_gaps(edges: Edges, gone: Bools) -> Edges:
-    """Set the time of threads between two removed operations to 0."""
+def _gaps_after(edges: Edges, gone: Bools) -> Bools:
+    """Return which edges are time of threads after a removed operation; bool, shape (edges,)."""
     first = np.minimum(edges.src // 2, gone.size)
-    between = into_ops(edges, gone) & np.append(gone, False)[first]
-    between &= edges.kind == EdgeKind.HOST_GAP
-    return edges._replace(weight=np.where(between, 0, edges.weight))
+    found: Bools = np.append(gone, False)[first] & (edges.kind == EdgeKind.HOST_GAP)
+    return found
 
 
 def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:
@@ -561,15 +580,17 @@ def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:
         chosen = wider
 
 
-def _without_meetings(graph: EventGraph, gone: Bools) -> Edges:
-    """Return the edges without the waits between ranks in removed operations."""
+def _meetings(graph: EventGraph, gone: Bools) -> tuple[Bools, Edges]:
+    """Return which edges are waits between ranks in removed operations, and what comes instead.
+
+    - Returns bool, shape (edges,), and Edges: Those from start to end of what only waited for
+      others, which has no other.
+    """
     edges = graph.edges
     hub = 2 * graph.num_ops
     meets = of_ops(edges, gone) & ((edges.src >= hub) | (edges.dst >= hub))
     op = np.unique(edges.op[meets & (edges.src >= hub)])
-    kept = Edges(*(column[~meets] for column in edges))
-    # what only waited for others has no other edge from its start to its end
-    return join(kept, make_edges(2 * op, 2 * op + 1, 0, EdgeKind.COMMUNICATION, op))
+    return meets, make_edges(2 * op, 2 * op + 1, 0, EdgeKind.COMMUNICATION, op)
 
 
 def selected_waits(graph: EventGraph, selection: Selection) -> ThreadWaits:

@@ -125,9 +125,9 @@ def _found_edges(graph: EventGraph, since: int, unknown: float) -> _Edges | None
     if not known.kernels.height or (unknown == PUBLISHED[0] and not known.is_known):
         return None
     ratio = np.ones(graph.num_ops)
-    for number, of_rows in enumerate(known.ratios):
+    for number, (trace, runs) in enumerate(zip(graph.job.traces, known.runs, strict=True)):
         mine = graph.ops_of_trace(number)
-        ratio[mine] = of_rows[graph.op_row[mine]]
+        ratio[mine] = runs.of_nodes(trace.nodes.height)[0][graph.op_row[mine]]
     ratio[np.isnan(ratio)] = unknown
     edges = np.flatnonzero(graph.edge_kind == EdgeKind.KERNEL)
     op = graph.edge_op[edges]
@@ -173,7 +173,8 @@ def _unknown_beside_ns(graph: EventGraph, since: int, end: int) -> int:
     known = learn_contention(graph.job)
     unknown = 0
     for op in np.unique(edges.op[graph.time[2 * edges.op] < end]).tolist():
-        number, row = graph.op_trace[op], graph.op_row[op]
-        if np.isnan(known.ratios[number][row]):
-            unknown += int(known.beside[number][row])
+        runs = known.runs[graph.op_trace[op]]
+        at = np.searchsorted(runs.rows, graph.op_row[op])
+        if np.isnan(runs.ratio[at]):
+            unknown += int(runs.beside[at])
     return unknown

@@ -5,7 +5,7 @@ A job whose steps are all typical: each operation takes the median of its times 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import asin, hypot, inf, pi, sin, sqrt
@@ -175,6 +175,7 @@ def interval_of(
     window: Window,
     change: Callable[[EventGraph], EventGraph],
     level: float = LEVEL,
+    confirmed_gain: int | None = None,
 ) -> Interval:
     """Return the interval of the length of a window after a change.
 
@@ -182,6 +183,7 @@ def interval_of(
     - ``replay``: The replay of the changed graph.
     - ``change``: Applies the change to another graph of the job.
     - ``level``: How often the interval should contain the truth, between 0 and 1.
+    - ``confirmed_gain``: As of :func:`confirmed_gains`, if it is known.
     - Returns: O(vertices + edges): the change is applied and replayed up to three times more.
     """
     measured = window.length(graph.time)
@@ -200,7 +202,10 @@ def interval_of(
     spread = partial(_spread, measured=measured, of_model=of_model, of_steps=of_steps)
     less, more = spread(max(gained + likely - gain, 0), shorter, quantile)
     cheaper, dearer = spread(max(lost + gain - likely, 0), longer, quantile)
-    gains = [likely, gain, cheaper_gain, *_without_doubts(graph, replay, window, change)]
+    if confirmed_gain is None:
+        confirmed_gain = _confirmed_gain(graph, window, change)
+    gains = [likely, gain, cheaper_gain, _gain_without_delays(graph, replay, window)]
+    gains += [] if confirmed_gain is None else [confirmed_gain]
     low = likely - hypot(less, dearer, likely - min(gains))
     high = likely + hypot(more, cheaper, max(gains) - likely)
     # a change that only removes time does not cost time, and the reverse
@@ -280,26 +285,37 @@ def _spread(
     return max(time - low, 0.0), min(max(high - time, 0.0), _TIMES * extent.total)
 
 
-def _without_doubts(
-    graph: EventGraph, replay: Replay, window: Window, change: Callable[[EventGraph], EventGraph]
-) -> list[int]:
-    """Return the gain if delays vanish, and if unconfirmed dependencies are none; ns."""
-    if graph not in _EAGER or _EAGER[graph][0] is not window:
-        _EAGER[graph] = window, _length_without_delays(graph, window)
-    gains = [_EAGER[graph][1] - _length_without_delays(replay.graph, window)]
-    confirmed = _confirmed(graph)
-    if confirmed is not graph:
-        after = replay_graph(change(confirmed)).time
-        gains.append(window.length(graph.time) - window.length(after))
+def confirmed_gains(
+    graph: EventGraph, window: Window, changes: Iterable[Callable[[EventGraph], EventGraph]]
+) -> list[int | None]:
+    """Return what each change gains if unconfirmed dependencies are none, as of ``interval_of``.
+
+    Asked for together, before what else is known of each change, they need the graph without these
+    dependencies for that long alone.
+    """
+    gains = [_confirmed_gain(graph, window, change) for change in changes]
+    _CONFIRMED.pop(graph, None)
     return gains
 
 
-def _confirmed(graph: EventGraph) -> EventGraph:
-    """Return the graph without the inferred edges that no repeats confirm; kept with the graph."""
+def _confirmed_gain(
+    graph: EventGraph, window: Window, change: Callable[[EventGraph], EventGraph]
+) -> int | None:
+    """Return the gain if unconfirmed dependencies are none; ns, None if all are confirmed."""
     if graph not in _CONFIRMED:
         unconfirmed = unconfirmed_edges(graph)
         _CONFIRMED[graph] = graph.without_edges(unconfirmed) if unconfirmed.size else None
-    return _CONFIRMED[graph] or graph
+    confirmed = _CONFIRMED[graph]
+    if confirmed is None:
+        return None
+    return window.length(graph.time) - window.length(replay_graph(change(confirmed)).time)
+
+
+def _gain_without_delays(graph: EventGraph, replay: Replay, window: Window) -> int:
+    """Return the gain of a change if delays vanish; ns."""
+    if graph not in _EAGER or _EAGER[graph][0] is not window:
+        _EAGER[graph] = window, _length_without_delays(graph, window)
+    return _EAGER[graph][1] - _length_without_delays(replay.graph, window)
 
 
 def _typical_gains(

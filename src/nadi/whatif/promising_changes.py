@@ -23,7 +23,7 @@ from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, Scale, Scale
 from nadi.whatif.prediction_intervals import Interval
 from nadi.whatif.selection import Selection
 from nadi.whatif.stream_changes import Graphed
-from nadi.whatif.what_if_results import WhatIf, what_if
+from nadi.whatif.what_if_results import WhatIf, what_if, what_ifs
 
 LEAST_GAIN = 0.005
 """The share of a window that a change has to gain to be named."""
@@ -118,10 +118,9 @@ def best_changes(
         if answer.gain_ns >= max(LEAST_GAIN * answer.measured_ns, 1):
             gains.append((answer.gain_ns, change, about))
         del answer
-    return [
-        _with_interval(what_if(graph, change, window=window), about)
-        for _, change, about in _leading(gains, most, keeps_balance=late is not None)
-    ]
+    leading = _leading(gains, most, keeps_balance=late is not None)
+    answers = what_ifs(graph, [change for _, change, _ in leading], window)
+    return [_with_interval(next(answers), about) for _, _, about in leading]
 
 
 def _with_interval(answer: WhatIf, about: str) -> TriedChange:

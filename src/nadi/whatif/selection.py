@@ -191,6 +191,11 @@ def _in_condition(graph: EventGraph, selection: Selection) -> Bools:
         remedy = f"{error.remedy}; nadi run --by module lists modules"
         raise UsageError(error.where, error.what, remedy) from None
     inside = _inside(graph, around)
+    if not (parts or inside.any()):
+        raise UsageError(
+            f"in={_written(selection.inside, one_word=True)}", "encloses no operation",
+            f"select it by its name, {_written(selection.inside)}",
+        )  # fmt: skip
     return inside | parts.operations if parts else inside
 
 

@@ -10,7 +10,14 @@ import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.edges.job_graph import ends_after, starts_in_call
-from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.event_graph import (
+    NO_EDGES,
+    EdgeKind,
+    Edges,
+    EventGraph,
+    join_edges,
+    make_edges,
+)
 from nadi.recordings.dependencies.tensor_dependencies import tensor_deps
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.rows import nearest
@@ -20,9 +27,8 @@ from nadi.whatif.changes import (
     calls_without_work,
     into_ops,
     is_on_device,
-    join,
     of_ops,
-    without_calls,
+    waits_of_calls,
 )
 from nadi.whatif.selection import Selection, launchers, outermost, select
 
@@ -72,11 +78,12 @@ class Fuse:
         launches = (edges.kind == EdgeKind.LAUNCH) & into_ops(edges, follows)
         weight = edges.weight.copy()
         weight[of_stream[fused]] = 0
-        kept = Edges(*(column[~launches] for column in edges._replace(weight=weight)))
         delay = graph.delay.copy()
         delay[2 * after[fused]] = 0
-        kept = without_calls(kept, calls_without_work(graph, follows, since))
-        return replace(graph, delay=delay).rewired(kept, since)
+        calls = calls_without_work(graph, follows, since)
+        weight[of_ops(edges, calls)] = 0
+        kept = ~(launches | waits_of_calls(edges, calls))
+        return graph.rewired(kept, NO_EDGES, since, weight=weight, delay=delay)
 
 
 @dataclass(frozen=True)
@@ -185,10 +192,9 @@ class MoveToStream:
         old = _order(graph, work, old_stream, launched)
         new = _order(graph, work, stream, launched)
         kept, placed = _stream_edges(graph, old, new)
-        waits = join(_waits_of_both(graph, old, moved), _data_edges(graph, moved))
+        waits = join_edges([_waits_of_both(graph, old, moved), _data_edges(graph, moved)])
         waits = Edges(*(column[graph.time[waits.dst] >= since] for column in waits))
-        edges = join(join(kept, placed), waits)
-        return replace(graph, op_stream=stream).rewired(edges, since)
+        return replace(graph, op_stream=stream).rewired(kept, join_edges([placed, waits]), since)
 
 
 @dataclass(frozen=True)
@@ -237,16 +243,18 @@ def _order(graph: EventGraph, work: Ints, stream: Ints, moment: Ints) -> _Order:
     return _Order(ops, place, first, before)
 
 
-def _stream_edges(graph: EventGraph, old: _Order, new: _Order) -> tuple[Edges, Edges]:
-    """Keep edges between unchanged neighbors; new neighbors get the usual gap."""
+def _stream_edges(graph: EventGraph, old: _Order, new: _Order) -> tuple[Bools, Edges]:
+    """Keep edges between unchanged neighbors; new neighbors get the usual gap.
+
+    - Returns bool, shape (edges,), and Edges: Which edges stay, and those between new neighbors.
+    """
     edges = graph.edges
     of_stream = edges.kind == EdgeKind.STREAM
     usual = int(np.median(edges.weight[of_stream])) if of_stream.any() else 0
     op = np.minimum(edges.dst // 2, graph.num_ops - 1)
     gone = (of_stream | ends_after(graph)) & (old.before[op] != new.before[op])
-    kept = Edges(*(column[~gone] for column in edges))
     placed = np.flatnonzero((new.before >= 0) & (old.before != new.before))
-    return kept, make_edges(2 * new.before[placed] + 1, 2 * placed, usual, EdgeKind.STREAM, placed)
+    return ~gone, make_edges(2 * new.before[placed] + 1, 2 * placed, usual, EdgeKind.STREAM, placed)
 
 
 def _waits_of_both(graph: EventGraph, old: _Order, moved: Bools) -> Edges:
@@ -269,7 +277,7 @@ def _waits_of_both(graph: EventGraph, old: _Order, moved: Bools) -> Edges:
     into = Edges(*(column[here] for column in edges))._replace(
         dst=2 * following[following >= 0], op=following[following >= 0]
     )
-    return join(out, into)
+    return join_edges([out, into])
 
 
 def _last_of_other(old: _Order, moved: Bools) -> Ints:
@@ -350,9 +358,8 @@ def _captured(graph: EventGraph, work: Ints, call: Ints, saved: Bools, since: in
     on_thread = np.isin(edges.kind, (EdgeKind.HOST_OP, EdgeKind.HOST_GAP))
     weight = np.where(on_thread & of_ops(edges, saved), 0, edges.weight)
     # nor do calls that are gone wait for room in a queue
-    queued = (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, saved)
-    kept = Edges(*(column[~(relaunched | queued)] for column in edges._replace(weight=weight)))
+    kept = ~(relaunched | waits_of_calls(edges, saved))
     launches = make_edges(2 * call_of[work] + 1, 2 * work, latency[work], EdgeKind.LAUNCH, work)
     delay = graph.delay.copy()
     delay[2 * work] = 0
-    return replace(graph, delay=delay).rewired(join(kept, launches), since)
+    return graph.rewired(kept, launches, since, weight=weight, delay=delay)

@@ -5,9 +5,9 @@ A window before and after changes as a timeline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
 from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, Scale, apply_change
 from nadi.whatif.contended_replay import contended, unknown_beside_ns
-from nadi.whatif.prediction_intervals import Interval, interval_of
+from nadi.whatif.prediction_intervals import Interval, confirmed_gains, interval_of
 from nadi.whatif.selection import Selection, describe_inside, describe_parts, selected_modules
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class WhatIf:
         Its length as measured, and after the changes.
     replay
         When everything would happen; ``replay.graph`` is the changed graph.
+    confirmed_gain
+        The gain if unconfirmed dependencies are none, in ns; None where the interval is to find it.
     """
 
     graph: EventGraph
@@ -58,6 +60,7 @@ class WhatIf:
     measured_ns: int
     window_ns: int
     replay: Replay
+    confirmed_gain: int | None = None
 
     def __repr__(self) -> str:
         return f"<WhatIf {'; '.join(map(str, self.changes))}: {self.window_ns} ns>"
@@ -104,6 +107,7 @@ class WhatIf:
         found = interval_of(
             self.graph, self.replay, self.window,
             lambda graph: _changed(graph, self.changes, since),
+            confirmed_gain=self.confirmed_gain,
         )  # fmt: skip
         return found if self.published_ns is None else found.with_length(
             self.published_ns, self.measured_ns
@@ -189,6 +193,19 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     made = tuple(given_changes(changes))
     replay = replay_graph(_changed(graph, made, since))
     return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
+
+
+def what_ifs(graph: EventGraph, changes: Sequence[Change], window: Window) -> Iterator[WhatIf]:
+    """Yield a window after each of several changes, whose intervals take less memory.
+
+    - Raises UsageError if a change matches nothing.
+    """
+    since = window.start(graph.time)
+    gains = confirmed_gains(
+        graph, window, (partial(_changed, changes=(one,), since=since) for one in changes)
+    )
+    for change, gain in zip(changes, gains, strict=True):
+        yield replace(what_if(graph, change, window=window), confirmed_gain=gain)
 
 
 def _changed(

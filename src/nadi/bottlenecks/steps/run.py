@@ -153,16 +153,21 @@ class Run:
         """What bounds the window."""
         from nadi.whatif.what_if_results import balanced_ranks
 
-        balanced = balanced_ranks(self.graph, self.window) if len(self.job.traces) > 1 else None
+        def balanced() -> WhatIf | None:
+            return balanced_ranks(self.graph, self.window) if len(self.job.traces) > 1 else None
+
+        # it is as large as the graph, so it does not stay while the window is judged
+        balanced_ns = one.window_ns if (one := balanced()) is not None else self.measured_ns
+        del one
         verdict = judge(
             self.graph, self.window, self.path,
             unexplained=self.unexplained, stragglers=self.stragglers,
             communication=self.communication, num_steps=self.num_steps,
-            balanced_ns=self.measured_ns if balanced is None else balanced.window_ns,
+            balanced_ns=balanced_ns,
         )  # fmt: skip
-        if balanced is None or not verdict.is_worth_balancing:
+        if not verdict.is_worth_balancing or (one := balanced()) is None:
             return verdict
-        interval = balanced.interval
+        interval = one.interval
         return replace(verdict, balanced_gain_ns=(interval.gain_low_ns, interval.gain_high_ns))
 
     @cached_property

@@ -15,7 +15,7 @@ from nadi.results.text import name_cell
 from nadi.trace.arrays import Ints
 from nadi.trace.rows import nearest
 from nadi.trace.schema import THREAD_WORK
-from nadi.units import format_count, format_ns, format_percent
+from nadi.units import format_count, format_counted, format_ns, format_percent
 
 _TOP = 5  # names of work between steps
 _STEADY = 3  # steps at least
@@ -32,23 +32,28 @@ def describe_serving(run: Run) -> dict[str, Any] | None:
     """Compute the JSON output, times in int ns; None if no serving engine marked steps.
 
     A step lasts from its mark to the next one, the last until its work ends. The steady state is
-    the longest run of steps of one kind with as many sequences each.
+    the longest run of steps of one kind with as many sequences each. A step in which devices did
+    work of before the recording says nothing of how fast tokens are made.
     """
     served = [(step, step.serving) for step in run.steps if step.serving is not None]
     if not served:
         return None
+    time, window = run.graph.time, run.window
+    begin = window.start(time) if window.after_earlier_work else -1
     table = pl.DataFrame({
         "step": [step.number for step, _ in served],
         "kind": [what.kind for _, what in served],
         "tokens": [what.tokens for _, what in served],
         "sequences": [what.sequences for _, what in served],
         "is_padded": [what.is_padded for _, what in served],
-        "ns": step_times(run.graph, run.steps, run.graph.time),
+        "ns": step_times(run.graph, run.steps, time),
+        "is_recorded": [step.start(time) >= begin for step, _ in served],
     })  # fmt: skip
     kinds = [_of_kind(kind, rows) for kind in _KINDS
              if (rows := table.filter(pl.col("kind") == kind)).height]  # fmt: skip
-    return {"steps": table.to_dicts(), "kinds": kinds, "between": _between(run.graph, run.steps),
-            "steady": _steady(table)}  # fmt: skip
+    steps = table.drop("is_recorded")
+    return {"steps": steps.to_dicts(), "kinds": kinds, "between": _between(run.graph, run.steps),
+            "steady": _steady(steps)}  # fmt: skip
 
 
 def _of_kind(kind: str, rows: pl.DataFrame) -> dict[str, Any]:
@@ -56,11 +61,14 @@ def _of_kind(kind: str, rows: pl.DataFrame) -> dict[str, Any]:
     is_known = bool((rows["tokens"] >= 0).all())
     lasts = int(rows["ns"].sum())
     tokens = int(rows["tokens"].sum()) if is_known else -1
+    whole = rows.filter("is_recorded")
+    rated, rated_ns = int(whole["tokens"].sum()), int(whole["ns"].sum())
     return {
         "kind": kind, "steps": rows.height, "tokens": tokens,
         "sequences": [int(rows["sequences"].min()), int(rows["sequences"].max())],  # type: ignore[arg-type]
         "ns": lasts, "median_ns": int(rows["ns"].median()),  # type: ignore[arg-type]
-        "tokens_per_s": tokens * 1e9 / lasts if is_known and lasts else -1.0,
+        "tokens_per_s": rated * 1e9 / rated_ns if is_known and rated_ns else -1.0,
+        "unrecorded_steps": rows.height - whole.height,
         "is_padded": bool(rows["is_padded"].any()),
     }  # fmt: skip
 
@@ -127,6 +135,11 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
         yield (
             "the engine annotates no steps: tokens and sequences are the sizes of its graphs, "
             "with padding; work without a graph counts to the step before it"
+        )
+    if unrecorded := sum(one.get("unrecorded_steps", 0) for one in found["kinds"]):
+        yield (
+            f"tokens/s are without {format_counted(unrecorded, 'step')} of which device work is "
+            "not recorded, as it began before the recording"
         )
     if (steady := found["steady"]) is not None:
         yield (

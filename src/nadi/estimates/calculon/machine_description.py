@@ -71,6 +71,9 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     price_per_hour: _NotNegative = 0.0  # of all of it, in the machine's currency; 0 if unknown
     # the most that one processor reads and writes while no other one moves; 0 if nothing limits it
     GBps_alone: tuple[_NotNegative, _NotNegative] = (0.0, 0.0)
+    # what it reads, and writes, by itself, one at a time, where ports and paths let less through,
+    # but both at once; 0 where they do not
+    GBps_of_device: tuple[_NotNegative, _NotNegative] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         _check_steps(self.MB_efficiency, "MB")
@@ -103,8 +106,17 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if self.loaded is not None:
                 alone = np.maximum(alone, 1.0 / reached_rate(self.loaded, np.array(reads)))
             ways.append(moved * np.maximum(sharing / (np.asarray(rate) * 1e9), alone))
-        seconds = self.latency + (np.maximum(*ways) if self.duplex else ways[0] + ways[1])
-        return np.where(size > 0, seconds, 0.0)
+        longest = np.maximum(*ways)
+        if self.GBps_of_device[0] and not self.duplex:
+            device = self.device_time(read, 0) + self.device_time(written, 1)
+            longest = np.maximum(longest, device * movers)
+        elif not self.duplex:
+            longest = ways[0] + ways[1]
+        return np.where(size > 0, self.latency + longest, 0.0)
+
+    def device_time(self, size: Floats, way: int) -> Floats:
+        """Give the seconds in which the device alone reads (0) or writes (1) so many bytes."""
+        return size / ((self.GBps_of_device[way] or self.GBps) * 1e9)
 
     def stages_together(self, executions: Executions) -> Ints:
         """Give how many stages of a pipeline share one, of each execution."""
@@ -306,7 +318,7 @@ def columns_of_tier(
         machine.mem2, GiB=math.inf, GBps=bandwidth, latency=tier.latency / 1e9,
         shared_by=tier.shared_by, loaded=there.loaded if math.isfinite(bandwidth) else None,
         duplex=tier.duplex, GBps_written=0.0, name=tier.name,
-        price_per_hour=tier.price_per_hour, GBps_alone=(0.0, 0.0),
+        price_per_hour=tier.price_per_hour, GBps_alone=(0.0, 0.0), GBps_of_device=(0.0, 0.0),
     )  # fmt: skip
 
 

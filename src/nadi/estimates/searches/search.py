@@ -139,12 +139,16 @@ def _read(path: Path, task: SearchTask, begin: int) -> SearchResult:
     frame = read_parquet(str(path), read_file(path).content.tobytes(), "delete it")
     try:
         return _result(frame, task, begin)
-    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
+    except (pl.exceptions.PolarsError, msgspec.MsgspecError, TypeError, ValueError, KeyError,
+            OverflowError):  # fmt: skip
         raise InputError(str(path), "not a part of a search", "delete it") from None
 
 
 def _result(frame: pl.DataFrame, task: SearchTask, begin: int) -> SearchResult:
-    counts = np.bincount(frame["lacks"].to_physical().to_numpy(), minlength=len(REASONS))
+    lacks = frame["lacks"].to_physical()
+    if lacks.null_count() or (lacks.len() and lacks.max() >= len(REASONS)):  # type: ignore[operator]
+        raise ValueError("lacks")
+    counts = np.bincount(lacks.to_numpy(), minlength=len(REASONS))
     fields = list(Execution.__struct_fields__)
     rows = (
         frame.with_row_index("number")
@@ -153,11 +157,10 @@ def _result(frame: pl.DataFrame, task: SearchTask, begin: int) -> SearchResult:
         .head(task.keep)
     )
     best = tuple(
-        RankedExecution(
+        msgspec.convert((
             row["rate"], begin + row["number"], row["seconds"], row["tier1_bytes"],
-            row["tier2_bytes"], row["tier2_bandwidth"],
-            Execution(**{field: row[field] for field in fields}),
-        )
+            row["tier2_bytes"], row["tier2_bandwidth"], {field: row[field] for field in fields},
+        ), RankedExecution)
         for row in rows.iter_rows(named=True)
     )  # fmt: skip
     return SearchResult(frame.height, best, counts.astype(np.int64))

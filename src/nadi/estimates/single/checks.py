@@ -6,15 +6,18 @@ An estimate beside the simulated job and the published step time, as data.
 """
 
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 import polars as pl
 
 from nadi.errors import UsageError
+from nadi.estimates.execution import Execution
+from nadi.estimates.plan_execution import OFFLOADED
 from nadi.estimates.single.estimate import DescribedStep
 from nadi.estimates.single_estimate import Estimate
 from nadi.files.shipped_files import Shelf
@@ -25,6 +28,9 @@ from nadi.simulation.accounts.times import steady_step
 from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.simulation import Simulation
 from nadi.systems.library import load_system
+from nadi.systems.prices.priced_traces import price_job
+from nadi.systems.system import System
+from nadi.trace.trace import Job, Trace
 
 _SHELF = Shelf("measured", "table of measured steps", "docs/estimate.md names them")
 
@@ -57,6 +63,8 @@ def measured_steps() -> tuple[MeasuredStep, ...]:
 
 _FAR = 0.005  # of the step: differences that are explained
 _ENDS = ("backward", "recompute", "forward")
+_MOVES = ("MEM_LOAD", "MEM_STORE")  # kinds of nodes
+_OFFLOADING = "offloading"
 # parts of an estimate, and why a simulation has another one
 _PARTS: dict[str, tuple[tuple[str, ...], str]] = {
     "computing": (
@@ -78,6 +86,10 @@ _PARTS: dict[str, tuple[tuple[str, ...], str]] = {
     "data parallelism": (
         ("data_parallel",),
         "an estimate has closed forms of what reductions expose, without queues on links",
+    ),
+    _OFFLOADING: (
+        ("forward_offload", "backward_offload", "update_offload"),
+        "a simulation counts what waits for a move and a collective as the one that ends last",
     ),
 }
 
@@ -102,29 +114,40 @@ class EstimateCheck(NamedTuple):
     parts: tuple[PartCheck, ...]  # where both spend the time
 
 
+class SimulatePlaced(Protocol):
+    """Simulates a job whose tensors live in tiers, which another room does."""
+
+    def __call__(self, job: Job | Sequence[Trace], system: System, rules: str) -> Simulation:
+        """Return the simulation; ``rules`` are such as ``weights=cxl,optimizer=cxl``."""
+        ...
+
+
 def check_estimate(
-    step: DescribedStep, system: str | Path, estimate: Estimate, model_name: str = ""
-) -> EstimateCheck:
+    step: DescribedStep, system: str | Path, estimate: Estimate, model_name: str = "",
+    placed: SimulatePlaced | None = None,
+) -> EstimateCheck:  # fmt: skip
     """Simulate the generated job of an estimate, and find its published time.
 
     - ``step``: As :func:`describe_step` gives it.
     - ``system``: The system by name or file: Nadi's own.
     - ``estimate``: Its estimate, by the default rules.
     - ``model_name``: The name of the model, to find a published step time.
-    - Raises UsageError if the execution is Calculon's or offloads, which no generated job does.
+    - ``placed``: What simulates a job that offloads.
+    - Raises UsageError if the execution is Calculon's, of which no job is generated; or if it
+      offloads, and nothing simulates that.
     """
-    execution, plan = step.execution, step.plan
-    offloads = (
-        execution.weight_offload or execution.activations_offload or execution.optimizer_offload
-    )
-    if plan is None or step.machine.nested is None or offloads:
+    plan, offloaded = step.plan, _offloaded(step.execution)
+    if offloaded and placed is None:
         raise UsageError(
-            "a check of an estimate", "it needs a generated job, which has no offloading and no "
-            "files of Calculon", "use options or a plan, and one of Nadi's systems",
+            "a check of an estimate", "nothing is given that simulates what is offloaded",
+            "check it by nadi estimate --check",
         )  # fmt: skip
-    model = step.model.language_model
-    job = job_of_model(model, plan)
-    done = simulate(job, load_system(system, plan.world_size))
+    if plan is None or step.machine.nested is None:
+        raise UsageError(
+            "a check of an estimate", "it needs a generated job, which no files of Calculon "
+            "describe", "use options or a plan, and one of Nadi's systems",
+        )  # fmt: skip
+    done = _simulated(step, plan, load_system(system, plan.world_size), placed)
     simulated = _simulated_parts(done)
     took = done.makespan
     if plan.inference:
@@ -133,11 +156,39 @@ def check_estimate(
         simulated["pipeline"] += (took - done.makespan) / 1e9
     parts = []
     for name, (fields, reason) in _PARTS.items():
+        if name == _OFFLOADING and not offloaded:
+            continue
         own = sum(estimate.times[field] for field in fields)
         is_far = abs(own - simulated[name]) > _FAR * estimate.seconds
         parts.append(PartCheck(name, own, simulated[name], reason if is_far else ""))
-    measured = _published(step, plan, str(system), model_name)
+    measured = None
+    if not offloaded:
+        measured = _published(step, plan, str(system), model_name)
     return EstimateCheck(estimate.seconds, took / 1e9, measured, tuple(parts))
+
+
+def _simulated(
+    step: DescribedStep, plan: ParallelPlan, system: System, placed: SimulatePlaced | None
+) -> Simulation:
+    """Simulate the generated job at an estimate's prices; what it offloads lives in its tier."""
+    machine, offloaded = step.machine, _offloaded(step.execution)
+    if machine.system is not None:
+        system = msgspec.structs.replace(system, measured=machine.system.measured)
+    job, _ = price_job(job_of_model(step.model.language_model, plan), system, machine.prices)
+    if placed is None or not offloaded:
+        return simulate(job, system)
+    name = machine.mem2.name
+    if not name:
+        assert system.remote_memory is not None
+        system = msgspec.structs.replace(system, tiers=(system.remote_memory,), memory_paths=())
+        name = system.tiers[0].name
+    return placed(job, system, ",".join(f"{role}={name}" for role in offloaded))
+
+
+def _offloaded(execution: Execution) -> tuple[str, ...]:
+    """Return what lives in the second tier, by the names of options."""
+    which = (execution.weight_offload, execution.activations_offload, execution.optimizer_offload)
+    return tuple(name for name, is_there in zip(OFFLOADED, which, strict=True) if is_there)
 
 
 def _published(
@@ -156,8 +207,8 @@ def _published(
 def _simulated_parts(done: Simulation) -> dict[str, float]:
     """Give the seconds of each part on the rank that computes most.
 
-    What lies between two computations belongs to the communication that ended last before the
-    second one.
+    What lies between two computations belongs to the communication, or the move from or to a
+    lower tier of memory, that ended last before the second one.
     """
     program = done.program
     ranks = [_rank_nodes(done, number) for number in range(len(program.traces))]
@@ -167,9 +218,14 @@ def _simulated_parts(done: Simulation) -> dict[str, float]:
     nodes = ranks[int(np.argmax(work))]
     found = dict.fromkeys(_PARTS, 0.0)
     ended = max(_end_of_work(one) for one in ranks)
-    communication = nodes.filter(pl.col("stream") != COMPUTE).sort("end")
-    ends = communication["end"].to_numpy()
-    roles = communication["role"].to_list()
+    others = nodes.filter(pl.col("stream") != COMPUTE).sort("end")
+    ends = others["end"].to_numpy()
+    roles = others["role"].to_list()
+
+    def ended_last(moment: int) -> str:
+        before = int(np.searchsorted(ends, moment, side="right")) - 1
+        return _part_of(roles[before] if before >= 0 else "pp")
+
     last = 0
     for start, end, phase in (
         nodes.filter(pl.col("stream") == COMPUTE).sort("start")
@@ -180,12 +236,13 @@ def _simulated_parts(done: Simulation) -> dict[str, float]:
         if start > last and phase == "optimizer":
             waited = max(min(ended, start) - last, 0)
             found["pipeline"] += waited
-            found["data parallelism"] += start - last - waited
+            moves = ended_last(start) == _OFFLOADING
+            found[_OFFLOADING if moves else "data parallelism"] += start - last - waited
         elif start > last:
-            before = int(np.searchsorted(ends, start, side="right")) - 1
-            found[_part_of(roles[before] if before >= 0 else "pp")] += start - last
+            found[ended_last(start)] += start - last
         last = max(last, end)
-    found["data parallelism"] += done.makespan - last
+    moves = ended_last(done.makespan) == _OFFLOADING
+    found[_OFFLOADING if moves else "data parallelism"] += done.makespan - last
     return {name: value / 1e9 for name, value in found.items()}
 
 
@@ -196,6 +253,8 @@ def _end_of_work(nodes: pl.DataFrame) -> int:
 
 
 def _part_of(role: str) -> str:
+    if role == _OFFLOADING:
+        return role
     if role in ("tp", "cp", "ep"):
         return "exposed tensor parallelism"
     return "data parallelism" if role in ("dp", "edp") else "pipeline"
@@ -208,12 +267,16 @@ def _rank_nodes(done: Simulation, number: int) -> pl.DataFrame:
     trace, row = program.traces[number], program.row[first:end]
     names = [name.partition("[")[0] for name in trace.groups["name"].to_list()]
     group = trace.column("group")[row]
+    moves = trace.nodes["kind"].cast(pl.String).gather(row).is_in(_MOVES).to_list()
     return pl.DataFrame({
         "start": done.start[first:end],
         "end": done.end[first:end],
         "stream": trace.column("stream")[row],
         "phase": trace.nodes["phase"].cast(pl.String).gather(row),
-        "role": [names[one] if one >= 0 else "" for one in group.tolist()],
+        "role": [
+            _OFFLOADING if is_move else names[one] if one >= 0 else ""
+            for one, is_move in zip(group.tolist(), moves, strict=True)
+        ],
     })  # fmt: skip
 
 

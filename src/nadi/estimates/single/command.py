@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from nadi.estimates.calculon.rules import EstimateRules
     from nadi.estimates.calibration import Calibration
+    from nadi.estimates.single.checks import SimulatePlaced
     from nadi.estimates.single.estimate import DescribedStep
 
 HELP = """Estimate a step of training or inference, without a trace.
@@ -58,6 +59,10 @@ Calculon's execution file.
       --sweep memory.tier2.bandwidth=32,64,128,256GB/s \\
       --sweep memory.tier2.capacity=0.5,1TiB -o sweep.html
 """
+
+# what simulates plans that offload, for --check; the list of commands sets it, as this room does
+# not know the one that does
+simulate_placed: SimulatePlaced | None = None
 
 ModelName = Annotated[
     str, typer.Argument(metavar="MODEL", help="The model: a name, or a file.", show_default=False)
@@ -183,7 +188,8 @@ def _estimate(
         from nadi.estimates.single.checks import check_estimate, describe_check
 
         model, system = checked_names
-        data["check"] = describe_check(check_estimate(step, system, found, model))
+        checked = check_estimate(step, system, found, model, simulate_placed)
+        data["check"] = describe_check(checked)
     ESTIMATE.tell(data, as_json=as_json)
     if found.lacks:
         raise typer.Exit(1)

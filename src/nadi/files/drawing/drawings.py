@@ -16,9 +16,10 @@ from nadi.trace.attributes import CODES
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEP_KINDS, GIVEN_DEPS
 from nadi.trace.trace import Trace
+from nadi.units import UNSHOWN
 
-# what XML 1.0 cannot hold, however written; C programs also end a text at NUL
-FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+# with what XML 1.0 cannot hold, however written; C programs also end a text at NUL
+FORBIDDEN = re.compile(rf"[{UNSHOWN}\ufffe\uffff]")
 _REPLACEMENT = "\ufffd"
 _KINDS = pl.Enum(DEP_KINDS)
 
@@ -101,8 +102,8 @@ def _printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Serie
 
     - ``names``: Text or categorical, shape (names,).
     - ``escape``: Escapes one name; it is called once for each distinct name.
-    - Returns polars.Series: Text, shape (names,); control characters are U+FFFD.
-    - and int: Number of names with control characters.
+    - Returns polars.Series: Text, shape (names,); characters that are not shown are U+FFFD.
+    - and int: Number of names with such characters.
     """
     texts = names.cast(pl.String)
     unique = texts.unique()
@@ -117,7 +118,7 @@ def _note_what_is_left_out(trace: Trace, log: IssueLog, form: str, num_changed: 
     attributes = trace.attributes
     log.add(
         f"{form}.name", "info", num_changed,
-        "names contain control characters, which are written as U+FFFD",
+        "names contain characters that are not shown, which are written as U+FFFD",
     )  # fmt: skip
     log.add(
         f"{form}.columns", "info", trace.nodes.height,

@@ -221,6 +221,9 @@ def open_members(path: Path) -> Iterator[zipfile.ZipFile]:
             what = f"not a complete zip file ({first_line(error)})"
             raise FormatError(str(path), what, DAMAGED) from None
         with members:
+            names = members.namelist()
+            if len(set(names)) < len(names):  # readers differ in which one they take
+                raise FormatError(str(path), "two members have one name", DAMAGED)
             yield members
 
 

@@ -305,7 +305,7 @@ def with_param_comms(trace: Trace) -> Trace:
     columns["group"][rows] = [number.get(one.group, -1) for one in records]
     types = NODES.coded("comm_type", comm_type)
     nodes = NODES.changed(trace.nodes, comm_type=types, **columns)
-    return trace.changed(nodes=nodes, groups=groups)
+    return trace.changed(nodes=nodes, groups=groups, codes={"comm_type": comm_type})
 
 
 def _with_groups(groups: pl.DataFrame, records: Sequence[_Record]) -> pl.DataFrame:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.graph.edges.rank_vertices import RankOps, WaitLimits, join_edges, join_limits, make_limits
-from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.edges.rank_vertices import RankOps, WaitLimits, join_limits, make_limits
+from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, join_edges, make_edges
 from nadi.kernels.sequences import expand_ranges
 from nadi.recordings.dependencies.device_calls import communication_calls, launcher_rows
 from nadi.recordings.dependencies.thread_handovers import operators_that_communicate

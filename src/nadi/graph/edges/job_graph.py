@@ -172,9 +172,18 @@ def starts_in_call(graph: EventGraph) -> Bools:
 
     bool, shape (edges,). The call has to progress as far, so their time is its own, in part.
     """
-    of_call = (graph.edge_kind == EdgeKind.LAUNCH) & (graph.in_src % 2 == 0)
+    found = np.zeros(graph.num_edges, dtype=np.bool_)
+    found[launches_in_call(graph)] = True
+    return found
+
+
+def launches_in_call(graph: EventGraph) -> Ints:
+    """Return the positions of the edges of :func:`starts_in_call`; int64, ascending."""
+    edges = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)
+    edges = edges[graph.in_src[edges] % 2 == 0]
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
-    found: Bools = of_call & on_device[np.minimum(graph.destinations // 2, graph.num_ops - 1)]
+    into = np.minimum(graph.destinations[edges] // 2, graph.num_ops - 1)
+    found: Ints = edges[on_device[into]]
     return found
 
 

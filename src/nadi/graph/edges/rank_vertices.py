@@ -184,11 +184,6 @@ def make_limits(vertex: Ints, most: Ints | int) -> WaitLimits:
     return WaitLimits(vertex, np.broadcast_to(np.asarray(most, dtype=np.int64), vertex.shape))
 
 
-def join_edges(parts: Sequence[Edges]) -> Edges:
-    """Concatenate edges, in order."""
-    return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
 def join_limits(parts: Sequence[WaitLimits]) -> WaitLimits:
     """Concatenate limits, in order."""
     none = np.empty(0, dtype=np.int64)

@@ -17,8 +17,13 @@ from nadi.results.terminal.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nadi.memory.table_lookups import RowCache
+    from nadi.simulation.simulation import Simulation
     from nadi.systems.memory_tiers import MemoryTier
+    from nadi.systems.system import System
+    from nadi.trace.trace import Job, Trace
 
 HELP = """Simulate a job whose tensors live in several memory tiers.
 
@@ -129,6 +134,17 @@ def command(
     PLACEMENT.tell(PLACEMENT.data(found), output, as_json=as_json)
     if found.chosen.excess:
         raise typer.Exit(1)
+
+
+def simulate_placed(job: Job | Sequence[Trace], system: System, rules: str) -> Simulation:
+    """Simulate a job on a system whose tensors live where rules say."""
+    from nadi.memory.placement.placed_steps import plain_step
+    from nadi.memory.placement_choice import ByRules, parse_rules
+
+    plain = plain_step(job, system)
+    staging = plain.staging(system)
+    where = plain.chosen(ByRules(parse_rules(rules)), system, staging)
+    return plain.placed(where, system, staging).simulation
 
 
 def _sizes(name: str, text: str) -> tuple[int, ...]:

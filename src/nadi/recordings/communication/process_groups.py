@@ -123,7 +123,7 @@ PAIRWISE = ("COMM_SEND", "COMM_RECV")
 _KINDS = [NODE_KINDS.index(kind) for kind in (*PAIRWISE, "COMM_COLL")]
 
 
-def communication_rows(nodes: pl.DataFrame) -> Ints:
+def communication_rows(trace: Trace) -> Ints:
     """Return the timed communication operations in the order in which they were issued.
 
     gloo's threads take work in turn, and may start it in another order than it was issued; the
@@ -134,18 +134,18 @@ def communication_rows(nodes: pl.DataFrame) -> Ints:
 
     - Returns int64, shape (communications,): Rows, those of gloo first. O(nodes).
     """
-    of_kind = nodes["kind"].to_physical().to_numpy()
-    rows = np.flatnonzero(np.isin(of_kind, _KINDS) & (nodes["start"].to_numpy() >= 0))
-    start, asked = nodes["start"].to_numpy()[rows], nodes["rf_id"].to_numpy()[rows]
-    on_device = ~nodes["is_cpu"].to_numpy()[rows]
-    asked = np.where(on_device, nodes["correlation"].to_numpy()[rows], asked)
+    start = trace.column("start")
+    rows = np.flatnonzero(np.isin(trace.codes("kind"), _KINDS) & (start >= 0))
+    start, asked = start[rows], trace.column("rf_id")[rows]
+    on_device = ~trace.nodes["is_cpu"].to_numpy()[rows]
+    asked = np.where(on_device, trace.column("correlation")[rows], asked)
     for place, none in ((on_device, 0), (~on_device, -1)):
         if (asked[place] <= none).any():
             asked[place] = 0
     return rows[np.lexsort((rows, start, asked, on_device))]
 
 
-def group_order(nodes: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+def group_order(trace: Trace) -> pl.DataFrame:
     """Order the communication operations of each process group.
 
     Collectives follow one another; so do sends to one rank and receives from one rank. If a group
@@ -154,10 +154,10 @@ def group_order(nodes: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     - Returns: ``schema.DEPS`` of kind comm; inferred for gloo if there are several groups, as gloo
       does not record the group. O(nodes).
     """
-    rows = communication_rows(nodes)
-    group, src, dst = (nodes[name].to_numpy()[rows] for name in ("group", "src", "dst"))
-    on_host = nodes["is_cpu"].to_numpy()[rows]
-    kind = nodes["kind"].to_physical().to_numpy()[rows].astype(np.int64)
+    rows = communication_rows(trace)
+    group, src, dst = (trace.column(name)[rows] for name in ("group", "src", "dst"))
+    on_host = trace.nodes["is_cpu"].to_numpy()[rows]
+    kind = trace.codes("kind")[rows].astype(np.int64)
     pairwise = np.isin(kind, _KINDS[: len(PAIRWISE)])
     # sends and receives with an unknown peer have no known order
     known = np.flatnonzero((group >= 0) & ~(pairwise & ((src < 0) | (dst < 0))))
@@ -171,7 +171,7 @@ def group_order(nodes: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         "src": before[later],
         "dst": rows[known[later]],
         "kind": "comm",
-        "inferred": on_host[known[later]] & (groups.height > 1),
+        "inferred": on_host[known[later]] & (trace.groups.height > 1),
     }
     return DEPS.build(int(later.sum()), columns)
 

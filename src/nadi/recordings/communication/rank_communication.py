@@ -45,7 +45,7 @@ class _Callers(NamedTuple):
 
 def communication(
     trace: Trace, host: Trace, host_row: Ints, parent: Ints, launcher: Ints, log: IssueLog
-) -> tuple[dict[str, pl.Series], pl.DataFrame]:
+) -> tuple[dict[str, pl.Series], dict[str, Ints], pl.DataFrame]:
     """Complete the columns of communication operations from the calls that issued them.
 
     - ``trace``, ``host``: The linked trace, and the host trace behind it, which may be empty.
@@ -54,13 +54,14 @@ def communication(
     - ``log``: Records where sizes and groups come from.
     - Returns dict: New columns of the nodes by name: ``kind``, ``comm_type``, ``comm_bytes``,
       ``group``, ``src``, ``dst``, ``tag``, ``comms_id`` and ``is_async``, all or none.
+    - and dict: Of those of words, what ``Trace.codes`` gives.
     - and polars.DataFrame: The groups that they refer to. O(communications + attributes of the host
       trace).
     """
     codes = trace.codes("comm_type").astype(np.int64)
     rows = np.flatnonzero(codes != _NONE)
     if rows.size == 0:
-        return {}, trace.groups
+        return {}, {}, trace.groups
     callers = _callers(trace, rows, parent, launcher)
     of_host = _HostColumns(host, host_row)
     calls = _calls(host, of_host.rows(callers.call))
@@ -89,9 +90,9 @@ def communication(
     kinds = trace.codes("kind").astype(np.int64)
     kinds[rows] = _KIND_OF_CODE[types]
     completed = {name: _scattered(trace, name, rows, values) for name, values in columns.items()}
-    completed["comm_type"] = NODES.coded("comm_type", codes)
-    completed["kind"] = NODES.coded("kind", kinds)
-    return completed, groups
+    of_words = {"comm_type": codes, "kind": kinds}
+    completed |= {name: NODES.coded(name, column) for name, column in of_words.items()}
+    return completed, of_words, groups
 
 
 def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> pl.Series:
@@ -241,12 +242,9 @@ def _bytes(
         "dtype", callers.record
     )
     stated = _first_known(stated, np.where(in_host, of_record, -1))
-    of_tensors = [of_host.column("comm_bytes", nodes) for nodes in callers.around]
+    of_tensors = of_host.column("comm_bytes", callers.around)
     # a call counts the bytes of all its tensors, its results included
-    of_tensors = [
-        np.where(nodes == callers.call, -1, values)
-        for nodes, values in zip(callers.around, of_tensors, strict=True)
-    ]
+    of_tensors[callers.around == callers.call] = -1
     found = _first_known(stated, *of_tensors, of_call)
     left = np.flatnonzero((found < 0) & (callers.label >= 0))
     if left.size:  # without a host trace, the profiler may have noted the shapes

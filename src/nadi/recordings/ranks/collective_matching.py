@@ -43,7 +43,7 @@ class Across(NamedTuple):
 def communications_of(traces: Sequence[Trace]) -> Across:
     """Collect the communication operations of ranks. O(nodes + members of groups)."""
     present = np.array([trace.rank for trace in traces], dtype=np.int64)
-    rows = [communication_rows(trace.nodes) for trace in traces]
+    rows = [communication_rows(trace) for trace in traces]
     parts = [trace.nodes.select(_COLUMNS)[own] for trace, own in zip(traces, rows, strict=True)]
     heights = [trace.groups.height for trace in traces]
     every = pl.concat([trace.groups.select("name", "ranks") for trace in traces]).with_columns(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.trace.arrays import Floats, Ints
+from nadi.units import UNSHOWN
 
 
 class ChartAxis(NamedTuple):
@@ -262,10 +263,10 @@ def line_between(x1: float, y1: float, x2: float, y2: float, color: str = GRID) 
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"/>'
 
 
-# what XML cannot have: a browser refuses the whole drawing
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# with what XML cannot have: a browser refuses the whole drawing
+_FORBIDDEN = re.compile(rf"[{UNSHOWN}\ud800-\udfff\ufffe\uffff]")
 
 
 def escape(text: str) -> str:
-    """Return a text as XML and HTML take it; control characters are U+FFFD."""
+    """Return a text as XML and HTML take it; characters that are not shown are U+FFFD."""
     return html.escape(_FORBIDDEN.sub("\ufffd", text))

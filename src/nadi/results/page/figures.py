@@ -14,6 +14,7 @@ import numpy as np
 
 from nadi.trace.arrays import Ints
 from nadi.units import (
+    UNSHOWN,
     format_percent,
     format_range,
     printable,
@@ -28,6 +29,7 @@ _PLACE = re.compile(r' data-at="([^"]*)"')
 _LEVEL = 6  # a sixth smaller than the fast compression of trace files, at 70 MB/s
 _LONG = re.compile("(<details class=long><summary>)(.*?)(</summary><span>)(.*?)</span>")
 _ENDS = re.compile("</t[dhr]>")
+_NOT_SHOWN = re.compile(f"[{UNSHOWN}]")
 _QUOTED = re.compile(r'="([\w.,/:;#%+-]+)"(?=[ >])')
 
 
@@ -245,7 +247,8 @@ def packed(header: dict[str, Any], columns: Mapping[str, Ints]) -> str:
         kept = [k for k in range(8) if largest >> (8 * k) and of_bytes[:, k].any()]
         planes += [of_bytes[:, k].tobytes() for k in kept]
         listed.append({"name": name, "size": coded.size, "planes": kept})
-    head = msgspec.json.encode({**header, "columns": listed})
+    told = msgspec.json.encode({**header, "columns": listed}).decode()
+    head = _NOT_SHOWN.sub("\ufffd", told).encode()
     content = b"".join([len(head).to_bytes(4, "little"), head, *planes])
     return zipped(content)
 

@@ -21,6 +21,7 @@ _COMP = NODE_KINDS.index("COMP")
 _TAPS = 24
 """Earlier operations that the noise of one depends on."""
 _WIDEST = 1 << 40
+_LARGEST = 2.0**60  # of a size or a duration
 _OF_ENTRIES = Quantities._fields[: Quantities._fields.index("context")]
 _MOST_ALONE = 0.1
 """Share of operations that may have been learned at one width only, if another is wished."""
@@ -87,7 +88,8 @@ def _grown(value: Any, low: Any, high: Any, part: Floats) -> Any:
     known = (low > 0) & (high > 0) & (low != high)
     way = part.reshape(-1, *([1] * (value.ndim - 1)))
     ratio = np.where(known, high, 1) / np.where(known, low, 1)
-    grown = value * ratio**way
+    with np.errstate(over="ignore"):
+        grown = np.minimum(value * ratio**way, _LARGEST)
     whole = grown if value.dtype == np.float64 else np.rint(grown).astype(np.int64)
     return np.where(known, whole, value)
 
@@ -152,7 +154,9 @@ def _power(values: Ints | Floats, below: Ints, above: Ints, part: Floats) -> Flo
     low, high = values[below].astype(np.float64), values[above].astype(np.float64)
     known = (low > 0) & (high > 0)
     way = part.reshape(-1, *([1] * (low.ndim - 1)))
-    scaled = np.where(known, low, 1) * (np.where(known, high, 1) / np.where(known, low, 1)) ** way
+    ratio = np.where(known, high, 1) / np.where(known, low, 1)
+    with np.errstate(over="ignore"):
+        scaled = np.minimum(np.where(known, low, 1) * ratio**way, _LARGEST)
     return np.where(known, scaled, low)
 
 

@@ -16,6 +16,7 @@ _PARTS = 1024
 """Most parts of a step."""
 _SUMS = 1 << 16
 """Most sums that are learned of a job: of many ranks or steps, fewer parts."""
+_LARGEST = 2.0**60  # ns of a duration
 _LONG = 8
 """So many of the shortest long durations take as long as the mean part."""
 
@@ -81,6 +82,7 @@ def step_parts_of(
     whole = bent.sum(axis=2)
     total = load * means_of_role(expected.sum(axis=2), role)
     factor = np.divide(total, whole, out=np.ones_like(whole), where=whole > 0)
+    factor = np.minimum(factor, _LARGEST)  # of a course that is nearly 0
     return StepParts(part, (bent * factor[..., None]).reshape(-1))
 
 
@@ -118,7 +120,9 @@ def on_course(duration: Ints, token: Ints, usual: Floats, steps: StepParts) -> I
     many = steps.wanted.size
     total = np.bincount(steps.part, weights=np.where(moves, duration, 0), minlength=many)
     factor = np.divide(steps.wanted, total, out=np.ones(many), where=total > 0)
-    return np.where(moves, np.rint(duration * factor[steps.part]).astype(np.int64), duration)
+    factor = np.minimum(factor, _LARGEST)
+    bent = np.minimum(duration * factor[steps.part], _LARGEST)
+    return np.where(moves, np.rint(bent).astype(np.int64), duration)
 
 
 def _placed(duration: Ints, token: Ints, moves: Bools, steps: StepParts) -> Ints:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError, checked
+from nadi.errors import InputError, Parameter, UsageError, checked
+from nadi.files.files import available_memory
 from nadi.models.job_rows import joined_ranges
 from nadi.recordings.rank_spread import nearly_alike, parts_between
 from nadi.sharing.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
@@ -159,15 +160,35 @@ def _axis(template: Template) -> _Axis:
 
 _MOST = 2
 """Times the longest sequence and the largest step that were learned, after which one ends."""
+_BYTES_OF_OPERATION = 300  # of a job while it is made
+_DEEPEST = 100  # repeats within repeats
+_REPEATED = 100  # times that a sequence goes through what was counted, at most
 
 
 class ProgramDraws:
-    """Draws the steps of ranks."""
+    """Draws the steps of ranks.
+
+    A file of a model may state any lengths: what is drawn is bounded by the file's own size, and
+    what repeats of it become by the memory that is free.
+    """
 
     def __init__(self, model: TraceModel) -> None:
         self._model = model
         self._left = 0  # operations that a step may still get
+        self._is_cut = False  # whether it would have got more
+        self._unseen = 0  # symbols of which one is chosen that a step may still look at
+        self._most = available_memory() // _BYTES_OF_OPERATION  # operations of a job
+        self._room = self._most  # that are left for different programs
+        self._symbols_known = max(one.symbol.size for one in model.counts)
         self._sequences = BackOff(model.counts)
+
+    def check_room(self, operations: int) -> None:
+        """Raise InputError if a job has more operations than the memory that is free holds."""
+        if operations > self._most:
+            raise InputError(
+                "job", f"it has over {self._most:,} operations, more than the memory that is free "
+                "holds", "give fewer ranks, layers or steps, or a model of a smaller job",
+            )  # fmt: skip
 
     def steps(
         self, role: Role, num_steps: int, layers: int, random: np.random.Generator
@@ -179,16 +200,22 @@ class ProgramDraws:
         found = []
         deeper = max(layers / role.layers, 1.0) if role.layers else 1.0
         for number in range(num_steps):
-            self._left = round(_MOST * self._model.largest * deeper)
+            wanted = round(_MOST * self._model.largest * deeper)
+            self._left, self._is_cut = min(wanted, self._room), False
+            self._unseen = _REPEATED * self._symbols_known
             start = role.later_step if number else role.first_step
             found.append(self._drawn(start, len(self._model.rules), role, layers, random))
+            is_short = self._is_cut and wanted > self._room
+            self._room -= found[-1].size
+            self.check_room(self._most + 1 if is_short else self._most - self._room)
         return found
 
     def _drawn(
-        self, start: int, below: int, role: Role, layers: int, random: np.random.Generator
-    ) -> Ints:
+        self, start: int, below: int, role: Role, layers: int, random: np.random.Generator,
+        depth: int = 0,
+    ) -> Ints:  # fmt: skip
         """Draw a sequence whose rules have numbers below one, and write out its repeats."""
-        symbols = self._symbols(start, below, random)
+        symbols = self._symbols(start, below if depth < _DEEPEST else 0, random)
         pieces: list[Ints] = []
         at = 0
         for place, one in enumerate(symbols):
@@ -196,9 +223,11 @@ class ProgramDraws:
                 continue
             pieces.append(np.array(symbols[at:place], dtype=np.int64))
             rule = self._model.rules[-1 - one]
-            body = self._drawn(FIRST_START - 1 - one, -1 - one, role, layers, random)
+            body = self._drawn(FIRST_START - 1 - one, -1 - one, role, layers, random, depth + 1)
             turns = _turns(rule, role.layers, layers)
-            turns = min(turns, 1 + max(self._left, 0) // max(body.size, 1))
+            most = 1 + max(self._left, 0) // max(body.size, 1)
+            self._is_cut |= turns > most
+            turns = min(turns, most)
             self._left -= (turns - 1) * body.size
             pieces.append(np.tile(body, turns))
             at = place + 1
@@ -208,8 +237,9 @@ class ProgramDraws:
     def _symbols(self, start: int, below: int, random: np.random.Generator) -> Sequence[int]:
         history = self._sequences.begin(start)
         found: list[int] = []
-        while len(found) <= _MOST * self._model.longest and self._left > 0:
+        while len(found) <= _MOST * self._model.longest and self._left > 0 < self._unseen:
             options = self._sequences.next(history, random)
+            self._unseen -= len(options)
             if not options or (found and options[0] == END):
                 break
             drawn = next((one for one in options if one != END and -1 - one < below), END)
@@ -218,6 +248,7 @@ class ProgramDraws:
             found.append(drawn)
             history.append(drawn)
             self._left -= drawn >= 0
+        self._is_cut |= self._left <= 0
         return found
 
 
@@ -310,8 +341,16 @@ def synthetic_job(model: TraceModel, wishes: JobWishes | None = None) -> Job:
     ------
     UsageError
         If ranks, layers or width cannot be as wished; the message says why.
+    InputError
+        If the job is larger than the memory that is free.
     """
-    return job_of_columns(synthetic_columns(model, wishes or JobWishes()))
+    try:
+        return job_of_columns(synthetic_columns(model, wishes or JobWishes()))
+    except OverflowError:
+        raise InputError(
+            "model", "sizes of its operations, as wished, are beyond 64 bits",
+            "give fewer ranks or layers, a smaller width, or another model",
+        ) from None  # fmt: skip
 
 
 def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
@@ -328,10 +367,12 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     if wishes.times is not None:
         like = synthetic_columns(wishes.times, JobWishes(seed=wishes.seed))
         known = with_times_of(known, model.tokens, like)
-    programs = _programs(model, template, wishes, random)
+    draws = ProgramDraws(model)
+    programs = _programs(draws, template, wishes, random)
     maker = _Maker(model.tokens, table, layout, known, {})
     learned = [layout.learned_rank(rank) for rank in range(layout.num_ranks)]
     steps = [programs[like] for like in learned]
+    draws.check_room(sum(one.size for own in steps for one in own))
     tokens = [np.concatenate(own) for own in steps]
     if wishes.hidden:
         check_width(model.quantities, np.concatenate(tokens), wishes.hidden, template.hidden)
@@ -431,10 +472,9 @@ def _template(model: TraceModel, wishes: JobWishes, random: np.random.Generator)
 
 
 def _programs(
-    model: TraceModel, template: Template, wishes: JobWishes, random: np.random.Generator
+    draws: ProgramDraws, template: Template, wishes: JobWishes, random: np.random.Generator
 ) -> list[list[Ints]]:
     """Draw the steps of each learned rank; of many in a role, a few in turn."""
-    draws = ProgramDraws(model)
     found: list[list[Ints]] = [[] for _ in template.role]
     for number, role in enumerate(template.roles):
         layers = role.layers

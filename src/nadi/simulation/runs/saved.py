@@ -47,6 +47,7 @@ from nadi.trace.schema import (
 _VERSION = 1
 _SCHEDULE = "schedule"
 _OF_SCHEDULE = ["rank", "node", "id", "name", "kind", "start", "end", "resource", "cause"]
+_WHOLE = ("rank", "node", "id", "start", "end", "cause")
 _TABLES: dict[str, Table] = {
     "rank_times": RANK_TIMES,
     "collective_times": COLLECTIVE_TIMES,
@@ -140,6 +141,13 @@ def read_simulation(path: Path | str) -> SavedSimulation:
     if schedule.columns != _OF_SCHEDULE:
         what = f"table {_SCHEDULE}: expected {_OF_SCHEDULE}, got {schedule.columns}"
         raise FormatError(str(path), what, DAMAGED)
+    for name in _WHOLE:
+        own = schedule[name]
+        if not own.dtype.is_integer() or (own.null_count() and name != "cause"):
+            what = f"table {_SCHEDULE}: {name} is no whole number everywhere"
+            raise FormatError(str(path), what, DAMAGED)
+    if not tables["rank_times"].height:
+        raise FormatError(str(path), "table rank_times: it has no rank", DAMAGED)
     return SavedSimulation(
         header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
         tables.get("live_memory"), tables["issues"], schedule,

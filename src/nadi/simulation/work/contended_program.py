@@ -43,8 +43,8 @@ def with_contention(
         row = rank.node[program.row[mine]]
         # what is simulated in parts keeps its time
         whole = (row >= 0) & (rank.first[row] == rank.last[row])
-        ratio[mine[whole]] = known.ratios[number][row[whole]]
-        beside[mine[whole]] = known.beside[number][row[whole]]
+        of_nodes = known.runs[number].of_nodes(job.traces[number].nodes.height)
+        ratio[mine[whole]], beside[mine[whole]] = (column[row[whole]] for column in of_nodes)
     node = np.flatnonzero(ratio > 1)  # not so of those that are unknown
     talking = np.flatnonzero(np.isin(program.kind, _TALKS) & ~program.is_cpu)
     kernels = SlowedKernels(1 - 1 / ratio[node], program.rank[node], talking, program.rank[talking])

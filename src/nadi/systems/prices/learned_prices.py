@@ -190,8 +190,11 @@ def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
     parts = [_measured(trace) for trace in {id(trace): trace for trace in traces}.values()]
     measured = pl.concat(parts) if parts else pl.DataFrame()
     if not measured.height:
+        read = dict.fromkeys(one.path for trace in traces for one in trace.provenance.sources)
+        more = f" and {len(read) - 1} more" if len(read) > 1 else ""
         raise InputError(
-            "prices", "no operation in it has a time on a device and states its work",
+            f"{next(iter(read), 'prices')}{more}",
+            "no operation in it has a time on a device and states its work",
             "pass a recording with host and device traces of each rank, with operands",
         )  # fmt: skip
     table = measured.group_by("name", *_KEYS, maintain_order=True).agg(

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.event_graph import EdgeKind, EventGraph, make_edges
 from nadi.graph.replay import replay_graph
 from nadi.kernels.paths import replay_times
 from nadi.kernels.sequences import group_rows
@@ -536,8 +536,7 @@ def with_tensor_edges(graph: EventGraph) -> EventGraph:
     np.maximum.at(explained, dst, time[src])
     delay = graph.delay.copy()
     delay[dst] = time[dst] - explained[dst]
-    edges = Edges(*(np.concatenate(both) for both in zip(graph.edges, new, strict=True)))
-    return replace(graph, delay=delay).with_edges(edges)
+    return replace(graph, delay=delay).edited(np.ones(graph.num_edges, dtype=np.bool_), new)
 
 
 def _moments(layout: OperationLayout) -> tuple[Ints, Ints]:

@@ -190,13 +190,9 @@ def moved_graph(units: Units, blocks: Sequence[Block]) -> EventGraph:
     kept = np.ones(graph.num_edges, dtype=np.bool_)
     kept[edits.removed] = False
     columns = np.array(edits.added, dtype=np.int64).reshape(-1, 5).T
-    new = Edges(*columns)
-    edges = Edges(
-        *(np.concatenate([old[kept], more]) for old, more in zip(graph.edges, new, strict=True))
-    )
     delay = graph.delay.copy()
     delay[edits.without_delay] = 0
-    return replace(graph, delay=delay, op_parent=parent).with_edges(edges)
+    return replace(graph, delay=delay, op_parent=parent).edited(kept, Edges(*columns))
 
 
 def _without_first(block: Block) -> Block:

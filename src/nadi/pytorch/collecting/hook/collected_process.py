@@ -117,6 +117,8 @@ class Collector:
         self.status: dict[str, Any] = {"files": [], "why": ""}
         self.unrecorded: Any = None  # steps without a recorder
         self._first = self._rare = 0  # optimizers whose steps are marks
+        self._repeated = 0  # the module whose calls are marks
+        self._called: set[int] = set()  # modules that no module called
         self._seen: dict[int, int] = {}  # others: steps of the first when they stepped last
         self._here = threading.local()
         self._is_compiling: Callable[[], bool] = lambda: False
@@ -159,8 +161,12 @@ class Collector:
             locks.name_locks(torch, self.is_recording)
 
     def _exempt(self, dynamo: Any) -> None:
-        """Keep the compiler from the functions of this class, and from what they call."""
-        methods = [one for one in vars(Collector).values() if isinstance(one, FunctionType)]
+        """Keep the compiler from what runs beside the program's functions, and what that calls."""
+        gaps, traced = map(importlib.import_module, ("sampled_gaps", "traced_calls"))
+        spaces = map(vars, (Collector, gaps, traced.CallTracer))
+        methods = [
+            one for space in spaces for one in space.values() if isinstance(one, FunctionType)
+        ]
         with contextlib.suppress(AttributeError):  # a version without them compiles more
             for method in methods:
                 for code in _codes(method.__code__):
@@ -271,10 +277,18 @@ class Collector:
             if self.is_trained() and kind.__call__ is counted:
                 kind.__call__ = call
             else:
-                self.guarded(self.mark, "forward")
+                self.guarded(self._take_module, id(it))
             return done
 
         kind.__call__ = counted
+
+    def _take_module(self, which: int) -> None:
+        """Mark a call of the first module that is called again: a step may call several in turn."""
+        if not self._repeated and which in self._called:
+            self._repeated = which
+        self._called.add(which)
+        if which == self._repeated:
+            self.mark("forward")
 
     def is_trained(self) -> bool:
         """Return whether gradients were computed: steps are no requests of a server."""

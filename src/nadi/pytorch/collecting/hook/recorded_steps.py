@@ -124,6 +124,7 @@ class StepRecorder:
         self._spans: list[Any] = []  # operations of the timed steps
         self._samples: Any = None  # the sampler when it has ended
         self._sampled_spans: list[Any] = []  # operations of the steps that were sampled
+        self._tracer: Any = None  # of calls in every second of these steps, the last among them
 
     @property
     def has_ended(self) -> bool:
@@ -167,6 +168,8 @@ class StepRecorder:
     def _end_observed(self) -> None:
         self.observed.end()
         self._end_mark()
+        if self._tracer is not None:
+            self._tracer.stop()
         if len(self.observed.lengths) >= self._options["steps"]:
             self.stop()
         else:
@@ -177,6 +180,8 @@ class StepRecorder:
         number = len(self.timed.lengths) + len(self.observed.lengths) + 1
         self._range = self._torch.profiler.record_function(f"{_MARK}{number}")
         self._range.__enter__()
+        if self._tracer is not None and (self._options["steps"] - len(self.observed.lengths)) % 2:
+            self._tracer.start()
 
     def _end_mark(self) -> None:
         begun, self._range = self._range, None
@@ -193,6 +198,8 @@ class StepRecorder:
         self._phase = _ENDED
         self._stop_profiler()
         self._end_mark()
+        if self._tracer is not None:
+            self._tracer.stop()
         self._end_samples()
         observer, self._observer = self._observer, None
         if observer is not None:
@@ -215,6 +222,7 @@ class StepRecorder:
             profiler.__enter__()
             sampler.start()
             self._sampled = sampler, profiler
+            self._tracer = _beside("traced_calls").CallTracer(_sampled_gaps().is_of_program)
 
     def _end_samples(self) -> None:
         if self._sampled is None:
@@ -273,7 +281,7 @@ class StepRecorder:
                     names = gaps.name_gaps(*found, self._samples.every_ns)
                     waits = gaps.lock_waits(*found, self._spans, self.timed.slept, names)
                     return [
-                        *gaps.name_operations(*found, self._spans, base),
+                        *gaps.name_operations(self._tracer.calls, found[1], self._spans, base),
                         *gaps.named_events([*self._spans, *waits], names, base),
                         *gaps.wait_events(waits, base),
                     ]
@@ -301,8 +309,12 @@ def _write_with(
 
 
 def _sampled_gaps() -> Any:
-    """Import the module beside this one: in the recorded process neither has a package."""
-    return importlib.import_module(f"{__package__ or ''}.sampled_gaps".lstrip("."))
+    return _beside("sampled_gaps")
+
+
+def _beside(name: str) -> Any:
+    """Import a module beside this one: in the recorded process none has a package."""
+    return importlib.import_module(f"{__package__ or ''}.{name}".lstrip("."))
 
 
 def _profiler(torch: Any, device: str, options: dict[str, Any]) -> Any:

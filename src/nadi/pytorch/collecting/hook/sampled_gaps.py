@@ -19,7 +19,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from nadi.pytorch.collecting.hook.traced_calls import TracedCall
 
 WAIT_IN = "wait in "
 _EVERY_NS = 1_000_000
@@ -430,39 +433,41 @@ def _holder(samples: list[Sample], thread: int) -> str:
     return times.most_common(1)[0][0] if times and 2 * ran > whole else ""
 
 
-_Path = tuple[str, ...]  # the functions of the program around a sample, the innermost last
-_Held = dict[_Path, list[tuple[int, int]]]  # for each the first and the last operation of its runs
-
-
 def name_operations(
-    samples: Iterable[Sample], sampled: list[Span], timed: list[Span], base_ns: int
+    calls: Iterable[TracedCall], sampled: list[Span], timed: list[Span], base_ns: int
 ) -> list[dict[str, Any]]:
-    """Make events of functions of the program that call several operations of timed steps.
+    """Make events of functions of the program that call operations of timed steps.
 
-    A function holds the operations between samples that follow each other and are all in it, so it
-    may hold some more at its ends. It is known for timed steps that have the same operations.
+    What they call is known for timed steps that have the same operations as one in which calls were
+    traced. Where functions call the same operations, the innermost is named, and none that calls
+    all of a step. ``calls`` are in the order of their ends.
     """
-    found: dict[tuple[str, ...], _Held] = {}
-    samples = list(samples)
+    calls = list(calls)
+    found: dict[tuple[str, ...], dict[tuple[int, int], str]] = {}
     for step in _steps(sampled):
-        held = found.setdefault(_names(step), {})
-        for path, first, last in _runs(samples, step):
-            held.setdefault(path, []).append((first, last))
+        if not found.get(_names(step)):
+            found[_names(step)] = _held(calls, step)
     events = []
     for step in _steps(timed):
-        whole = (0, len(step.operations) - 1)
-        around = {  # where functions hold the same operations, the innermost is named
-            held: path[-1]
-            for path, runs in sorted(found.get(_names(step), {}).items())
-            for held in _joined(runs)
-            if held != whole
-        }
         ranges = [one for one in timed if one.is_range and one.thread == step.mark.thread]
-        for (first, last), name in _laminar(around):
+        for (first, last), name in found.get(_names(step), {}).items():
             begin, end = step.operations[first].begin, step.operations[last].end
             if not any(_cross(one, begin, end) for one in ranges):
                 events.append(_event(name, begin, end, step.mark.thread, base_ns))
     return events
+
+
+def _held(calls: list[TracedCall], step: Step) -> dict[tuple[int, int], str]:
+    """Return the functions of a step by the first and the last operation that they call."""
+    begins, ends = ([one[side] for one in step.operations] for side in (1, 2))
+    held: dict[tuple[int, int], str] = {}
+    for call in calls:
+        if call.thread == step.mark.thread and step.mark.begin <= call.begin < step.mark.end:
+            first = bisect.bisect_left(begins, call.begin)
+            last = bisect.bisect_right(ends, call.end) - 1
+            if first <= last and (first, last) != (0, len(ends) - 1):
+                held.setdefault((first, last), _name(Called(call.code, call.code.co_firstlineno)))
+    return held
 
 
 def _cross(one: Span, begin: int, end: int) -> bool:
@@ -487,60 +492,6 @@ def _steps(spans: Iterable[Span]) -> list[Step]:
                 step.operations.append(one)
                 until = one.end
     return steps
-
-
-def _runs(samples: list[Sample], step: Step) -> Iterator[tuple[_Path, int, int]]:
-    """Give for functions the first and the last operation between samples in a row."""
-    begins, ends = ([one[side] for one in step.operations] for side in (1, 2))
-    open_since: dict[_Path, int] = {}
-    last = step.mark.begin
-    for one in [*samples, None]:
-        if one is not None and (
-            one.thread != step.mark.thread or not step.mark.begin <= one.time_ns < step.mark.end
-        ):
-            continue
-        path = () if one is None else _own_functions(one.stack)
-        inside = {path[:depth] for depth in range(1, len(path) + 1)}
-        for closed in open_since.keys() - inside:
-            first = bisect.bisect_right(ends, open_since.pop(closed))
-            final = bisect.bisect_left(begins, last) - 1
-            if first < final:
-                yield closed, first, final
-        if one is not None:
-            last = one.time_ns
-            for opened in inside:
-                open_since.setdefault(opened, last)
-
-
-def _own_functions(stack: tuple[Called, ...]) -> _Path:
-    return tuple(
-        _name(called) for called in stack
-        if not _is_library(called.code) and called.code.co_name != "<module>"
-    )  # fmt: skip
-
-
-def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join runs of several steps that overlap: each has a part of one call."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(runs):
-        if joined and first <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(last, joined[-1][1])
-        else:
-            joined.append((first, last))
-    return joined
-
-
-def _laminar(around: dict[tuple[int, int], str]) -> list[tuple[tuple[int, int], str]]:
-    """Leave out what begins inside of another one and ends after it."""
-    kept: list[tuple[tuple[int, int], str]] = []
-    open_until: list[int] = []
-    for (first, last), name in sorted(around.items(), key=lambda one: (one[0][0], -one[0][1])):
-        while open_until and open_until[-1] < first:
-            open_until.pop()
-        if not open_until or last <= open_until[-1]:
-            kept.append(((first, last), name))
-            open_until.append(last)
-    return kept
 
 
 def _gaps(spans: Iterable[Span]) -> dict[int, list[Gap]]:
@@ -614,6 +565,12 @@ def _functions(stack: tuple[Called, ...], *, is_asleep: bool) -> tuple[str, ...]
 def _is_public(code: CodeType) -> bool:
     """Whether a function of a library has a name for others, and is no wrapper of one that has."""
     return not code.co_name.startswith(("_", "<")) and not code.co_flags & _NESTED
+
+
+def is_of_program(code: CodeType) -> bool:
+    """Whether code is a function of the program's own files."""
+    is_here = code.co_filename.startswith(_HERE + os.sep)
+    return not (is_here or code.co_name in ("<module>", *_PARTS) or _is_library(code))
 
 
 def _is_library(code: CodeType) -> bool:
