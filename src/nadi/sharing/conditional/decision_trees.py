@@ -37,7 +37,7 @@ class DecisionTree(msgspec.Struct, frozen=True):
         """The facts that it asks about."""
         if self.low is None or self.high is None:
             return set()
-        return {self.fact, *self.low.facts, *self.high.facts}
+        return {self.fact} | self.low.facts | self.high.facts
 
     def decide(self, facts: Mapping[str, float]) -> int:
         """Return the answer for facts by name; a fact that is missing is 0."""

@@ -154,10 +154,10 @@ class _Learner:
         for key in sorted(self.number, key=lambda one: -len(self.rows[one])):
             own = self.visits[key.kind, key.slot]
             answers = [key in one.keys for one in own]
-            alike = (key.kind, key.phase), (key.name,)
-            near = set().union(*(matters[one] for one in alike))
+            others = (key.kind, key.phase), (key.name,)
+            near = set().union(*(matters[one] for one in others))
             present = presence([one.facts for one in own], answers, near)
-            for one in alike:
+            for one in others:
                 matters[one] |= present.facts
             made[key] = self._template(key, present, waits.get(key, ()), laws)
         templates = [made[key] for key in self.number]
@@ -306,15 +306,16 @@ def presence(
 ) -> DecisionTree:
     """Return when an operation is there: by facts that matter for others like it, if they suffice.
 
-    Of an operation that few jobs have, other facts tell these jobs apart by chance.
+    They do if no more of them explain all. Of an operation that few jobs have, other facts tell
+    these jobs apart by chance.
 
     - ``near``: The facts that decide on operations of the same phase, or of the same name.
     """
     of_others = _tree([{k: v for k, v in one.items() if k in near} for one in facts], answers)
+    of_all = _tree(facts, answers)
     known = zip(facts, answers, strict=True)
-    if all(of_others.decide(own) == holds for own, holds in known):
-        return of_others
-    return _tree(facts, answers)
+    suffices = all(of_others.decide(own) == holds for own, holds in known)
+    return of_others if suffices and len(of_others.facts) <= len(of_all.facts) else of_all
 
 
 def _tree(facts: Sequence[Mapping[str, float]], answers: Sequence[int | bool]) -> DecisionTree:
