@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies
 
 from nadi.sharing.conditional.decision_trees import grow
+from nadi.sharing.conditional.program_learning import presence
 from nadi.sharing.conditional.size_laws import FITS, LawFinder
 from nadi.sharing.conditional.stage_values import StageValues, values_of_stages, with_usual
 
@@ -89,3 +90,25 @@ def test_a_tree_says_what_it_learned(rows: list[tuple[bool, bool, bool, bool]]) 
     tree = grow(names, table, answers)
     for row, answer in zip(table, answers, strict=True):
         assert tree.decide(dict(zip(names, row.tolist(), strict=True))) == answer
+
+
+def test_operations_of_few_jobs_depend_on_what_others_like_them_depend_on() -> None:
+    """One of three jobs with experts recomputes, and it alone has gated layers on two ranks."""
+    facts = [
+        {"gated": gated, "ranks": ranks, "recompute": recompute, "experts": 0.0}
+        for gated in (0.0, 1.0) for ranks in (0.0, 1.0) for recompute in (0.0, 1.0)
+    ] * 4  # fmt: skip
+    facts += [
+        {"gated": 1.0, "ranks": 1.0, "recompute": 1.0, "experts": 1.0},
+        {"gated": 1.0, "ranks": 0.0, "recompute": 0.0, "experts": 1.0},
+        {"gated": 0.0, "ranks": 1.0, "recompute": 0.0, "experts": 1.0},
+    ]
+    answers = [one["experts"] * one["recompute"] > 0 for one in facts]
+    tree = presence(facts, answers, {"recompute", "experts"})
+    assert tree.facts == {"recompute", "experts"}
+    for gated in (0.0, 1.0):
+        asked = {"gated": gated, "ranks": 1.0, "experts": 1.0}
+        assert tree.decide({**asked, "recompute": 1.0})
+        assert not tree.decide({**asked, "recompute": 0.0})
+    other = presence(facts, answers, {"gated", "ranks"})  # these do not suffice
+    assert all(other.decide(own) == holds for own, holds in zip(facts, answers, strict=True))

@@ -176,7 +176,7 @@ def test_functions_without_modules(pair: PairWriter) -> None:
         assert chosen(graph, same) == chosen(graph, "in=penalty")
     # operators, what lies between two of them in a call, and the backward
     assert nadi.what_if(graph, "remove in=penalty").gain_ns == 2 * (60 + 40) * 1000
-    with pytest.raises(nadi.errors.UsageError, match="encloses no operation.*by its name, read"):
+    with pytest.raises(nadi.errors.UsageError, match=r"encloses no operation.*by its name, read"):
         chosen(graph, "in=read")
 
 

@@ -60,8 +60,7 @@ def fold(
     last of them ends it than it ends what it waits for, if communication takes no time, so that
     ranks that wait for the slowest are not counted as fast; of turns of a repeat it is the mean.
     :func:`nadi.simulate` gives ``bound``: the interval in which the answer of the whole job most
-    likely is, towards the times of an average or of the slowest rank, and towards the times of the
-    latest rank in each part between two meetings.
+    likely is. It reaches to the times of an average rank, and of the latest one in each part.
 
     Parameters
     ----------

@@ -32,6 +32,13 @@ class DecisionTree(msgspec.Struct, frozen=True):
     low: DecisionTree | None = None
     high: DecisionTree | None = None
 
+    @property
+    def facts(self) -> set[str]:
+        """The facts that it asks about."""
+        if self.low is None or self.high is None:
+            return set()
+        return {self.fact} | self.low.facts | self.high.facts
+
     def decide(self, facts: Mapping[str, float]) -> int:
         """Return the answer for facts by name; a fact that is missing is 0."""
         tree = self

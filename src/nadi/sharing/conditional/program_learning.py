@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -149,11 +149,16 @@ class _Learner:
         laws = _Laws(self.programs)
         waits = self._waits()
         made: dict[OperationKey, OperationTemplate] = {}
+        matters: dict[tuple[str, ...], set[str]] = defaultdict(set)
         # those of most stages first, so that their laws are known to those of few
         for key in sorted(self.number, key=lambda one: -len(self.rows[one])):
             own = self.visits[key.kind, key.slot]
             answers = [key in one.keys for one in own]
-            present = _tree([one.facts for one in own], answers)
+            others = (key.kind, key.phase), (key.name,)
+            near = set().union(*(matters[one] for one in others))
+            present = presence([one.facts for one in own], answers, near)
+            for one in others:
+                matters[one] |= present.facts
             made[key] = self._template(key, present, waits.get(key, ()), laws)
         templates = [made[key] for key in self.number]
         kinds = tuple(dict.fromkeys(kind for kind, _ in self.bodies))
@@ -294,6 +299,23 @@ def _relations(seen: Sequence[_Seen]) -> tuple[Relation, ...]:
         for one, missing in zip(seen, left, strict=True):
             missing.discard(one.last.get(best, -1))
     return tuple(found)
+
+
+def presence(
+    facts: Sequence[Mapping[str, float]], answers: Sequence[bool], near: Collection[str]
+) -> DecisionTree:
+    """Return when an operation is there: by facts that matter for others like it, if they suffice.
+
+    They do if no more of them explain all. Of an operation that few jobs have, other facts tell
+    these jobs apart by chance.
+
+    - ``near``: The facts that decide on operations of the same phase, or of the same name.
+    """
+    of_others = _tree([{k: v for k, v in one.items() if k in near} for one in facts], answers)
+    of_all = _tree(facts, answers)
+    known = zip(facts, answers, strict=True)
+    suffices = all(of_others.decide(own) == holds for own, holds in known)
+    return of_others if suffices and len(of_others.facts) <= len(of_all.facts) else of_all
 
 
 def _tree(facts: Sequence[Mapping[str, float]], answers: Sequence[int | bool]) -> DecisionTree:
