@@ -44,7 +44,7 @@ from nadi.estimates import (
 from nadi.estimates.plan_execution import OFFLOADED
 from nadi.estimates.single.checks import check_estimate
 from nadi.memory import ByRules, parse_rules, plain_step, study_second_tier
-from nadi.memory.placement.command import simulate_placed
+from nadi.memory.placement.command import simulate_offloaded
 from nadi.models import network_job
 from nadi.models.networks.network_jobs import planned_network
 from nadi.serving import measures
@@ -293,7 +293,7 @@ def shipped_tiers(checks: Checks) -> None:
                 plan = plan | {"sequence": 2048}
                 step = describe_step("llama3-8b", system, plan, offload=[f"{kind}={tier.name}"])
                 found = estimate(step.model, step.machine, step.execution)
-                done = check_estimate(step, system, found, placed=simulate_placed)
+                done = check_estimate(step, system, found, placed=simulate_offloaded)
                 gap = found.seconds / done.simulated - 1
                 line = f"{system}, {kind} in {tier.name}, {plan}: {gap:+.2%}"
                 print(f"       {line}")

@@ -21,7 +21,7 @@ from nadi.estimates import (
 )
 from nadi.estimates.price_bounds import step_bounds
 from nadi.estimates.single.checks import check_estimate
-from nadi.memory.placement.command import simulate_placed
+from nadi.memory.placement.command import simulate_offloaded
 from nadi.models import write_job
 from nadi.systems import System, load_device, price_job
 
@@ -70,7 +70,7 @@ def test_a_check_simulates_with_the_same_prices(recording: Path) -> None:
     calibration = read_calibration([recording])
     for offload in ((), ("optimizer",)):
         step = describe_step(MODEL, "dgx-h100-cxl", PLAN, offload=offload, calibration=calibration)
-        found = check_estimate(step, "dgx-h100-cxl", estimate(*step[:3]), placed=simulate_placed)
+        found = check_estimate(step, "dgx-h100-cxl", estimate(*step[:3]), placed=simulate_offloaded)
         assert found.estimated == pytest.approx(found.simulated, rel=0.03)
 
 

@@ -27,7 +27,7 @@ from nadi.estimates.rings import RankGroup, collective_seconds, message_seconds
 from nadi.estimates.single.checks import check_estimate
 from nadi.estimates.stated_files import read_machine, read_model
 from nadi.memory import ByRules, parse_rules, plain_step
-from nadi.memory.placement.command import simulate_placed
+from nadi.memory.placement.command import simulate_offloaded
 from nadi.models import llm_statistics
 from nadi.simulation import collective_time
 from nadi.simulation.alone.collective import message_time
@@ -134,7 +134,7 @@ def test_an_estimate_is_what_a_simulated_job_takes(name: str, plan: dict[str, An
 def test_an_estimate_of_offloading_is_what_the_placed_job_takes(offload: str) -> None:
     plan = SMALL | {"dp": 2, "tp": 2}
     step = describe_step("llama3-8b", "dgx-h100-cxl", plan, offload=[offload])
-    found = check_estimate(step, "dgx-h100-cxl", estimate(*step[:3]), placed=simulate_placed)
+    found = check_estimate(step, "dgx-h100-cxl", estimate(*step[:3]), placed=simulate_offloaded)
     assert found.estimated == pytest.approx(found.simulated, rel=0.03)
     assert sum(part.simulated for part in found.parts) == pytest.approx(found.simulated)
     assert found.parts[-1].name == "offloading"

@@ -23,7 +23,7 @@ from nadi.sharing.synthesis.drawn_quantities import drawn_steps
 from nadi.sharing.synthesis.grammar import Repeat, of_layer
 from nadi.sharing.synthesis.job_columns import JobColumns
 from nadi.sharing.synthesis.learned_model import END, FIRST_START
-from nadi.sharing.synthesis.model_bytes import decode_model, encode_model
+from nadi.sharing.synthesis.model_bytes import _HEAD, decode_model, encode_model
 from nadi.systems import Dimension, Network
 from nadi.trace import validate_trace
 from nadi.trace.schema import NODE_KINDS
@@ -67,7 +67,7 @@ def test_a_learned_job_comes_back(model: TraceModel, folder: Path) -> None:
 def test_a_model_whose_content_is_far_larger_than_its_file(tmp_path: Path) -> None:
     """A megabyte became a gigabyte, and 16 MB all the memory there is."""
     path = tmp_path / "bomb.nadi"
-    path.write_bytes(b"nadi trace model 6\n" + zlib.compress(bytes(300 << 20), 1))
+    path.write_bytes(_HEAD + zlib.compress(bytes(300 << 20), 1))
     with pytest.raises(FormatError, match="its content is far too large"):
         read_trace_model(path)
     path.write_bytes(path.read_bytes()[:5000])

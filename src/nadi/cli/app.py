@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # rooms do not know each other: this one simulates what that one checks
-estimate.simulate_placed = memory_place.simulate_placed
+estimate.offloaded_simulation = memory_place.simulate_offloaded
 
 # the list of commands has these titles and this order: first what most users need, then the rest
 # by what a user wants to know

@@ -30,7 +30,7 @@ from nadi.estimates.layer_programs import (
     structures_of,
     variants_of,
 )
-from nadi.estimates.part_structures import Amounts, PartProgram, moved_tensors, weight_uses
+from nadi.estimates.part_structures import Amounts, PartProgram, count_moved_tensors, weight_uses
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.models.job_rows import COMPUTE, Row
@@ -392,7 +392,7 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
     def tensors(part: int) -> Floats:
         (forwards, there), (backwards, back) = ways.programs[part : part + 2]
         pairs, which = np.unique(np.stack([there, back]), axis=1, return_inverse=True)
-        counted = [moved_tensors(forwards[one], backwards[other]) for one, other in pairs.T]
+        counted = [count_moved_tensors(forwards[one], backwards[other]) for one, other in pairs.T]
         return np.array(counted, dtype=np.float64)[which.reshape(-1)].T
 
     late = np.array([

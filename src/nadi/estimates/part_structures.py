@@ -127,7 +127,7 @@ def weight_uses(program: PartProgram) -> tuple[int, int]:
     return (uses[0], len(rows) - uses[-1]) if uses else (0, len(rows))
 
 
-def moved_tensors(forward: PartProgram, backward: PartProgram) -> tuple[int, int]:
+def count_moved_tensors(forward: PartProgram, backward: PartProgram) -> tuple[int, int]:
     """Count the weights that a forward uses, and the tensors that the backward has of it."""
     there, back = forward.rows, backward.rows
     weights = {

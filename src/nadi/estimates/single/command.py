@@ -62,7 +62,7 @@ Calculon's execution file.
 
 # what simulates plans that offload, for --check; the list of commands sets it, as this room does
 # not know the one that does
-simulate_placed: SimulatePlaced | None = None
+offloaded_simulation: SimulatePlaced | None = None
 
 ModelName = Annotated[
     str, typer.Argument(metavar="MODEL", help="The model: a name, or a file.", show_default=False)
@@ -188,7 +188,7 @@ def _estimate(
         from nadi.estimates.single.checks import check_estimate, describe_check
 
         model, system = checked_names
-        checked = check_estimate(step, system, found, model, simulate_placed)
+        checked = check_estimate(step, system, found, model, offloaded_simulation)
         data["check"] = describe_check(checked)
     ESTIMATE.tell(data, as_json=as_json)
     if found.lacks:

@@ -136,7 +136,7 @@ def command(
         raise typer.Exit(1)
 
 
-def simulate_placed(job: Job | Sequence[Trace], system: System, rules: str) -> Simulation:
+def simulate_offloaded(job: Job | Sequence[Trace], system: System, rules: str) -> Simulation:
     """Simulate a job on a system whose tensors live where rules say."""
     from nadi.memory.placement.placed_steps import plain_step
     from nadi.memory.placement_choice import ByRules, parse_rules
