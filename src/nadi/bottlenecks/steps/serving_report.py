@@ -33,7 +33,7 @@ def describe_serving(run: Run) -> dict[str, Any] | None:
 
     A step lasts from its mark to the next one, the last until its work ends. The steady state is
     the longest run of steps of one kind with as many sequences each. A step in which devices did
-    work of before the recording says nothing of how fast tokens are made.
+    work that began before the recording has no rate.
     """
     served = [(step, step.serving) for step in run.steps if step.serving is not None]
     if not served:
