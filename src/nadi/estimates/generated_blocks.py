@@ -351,7 +351,7 @@ def _costs(
         of_sizes(getattr(one, name) for one in ways.sizes)
         for name in ("element", "boundary", "cache")
     )
-    kept, stored, *again = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
+    kept, stored, again, later = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
     whole = weights("weight") + weights("expert_weight")
     gradient = weights("trained") + weights("trained_experts")
@@ -366,7 +366,8 @@ def _costs(
     there, back = _part_seconds(shares, forwards), _part_seconds(shares, backwards)
     counts = _counts(ways, shares)
     looked_up = of_sizes(_looked_up(one.parts[-2], one.element) for one in ways.sizes)
-    return GeneratedCosts(block, there, back, *_ends(ways, sums), cache, counts, *again, looked_up)
+    ends = _ends(ways, sums)
+    return GeneratedCosts(block, there, back, *ends, cache, counts, again, later, looked_up)
 
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:

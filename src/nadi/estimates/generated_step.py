@@ -196,7 +196,8 @@ def _moves_of_stages(
     return SharedMoves(
         moved.forward, moved.backward, hop, moved.weights, moved.activations, moved.stored_again,
         moved.loaded_again, moved.rows, head,
-        *(states * one.share for one in (ends.layer, ends.first, ends.last)), moved.latency,
+        states * ends.layer.share, states * ends.first.share, states * ends.last.share,
+        moved.latency,
     )  # fmt: skip
 
 

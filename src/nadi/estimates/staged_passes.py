@@ -328,4 +328,5 @@ class StagedMoves:
     def _moving(self, read: Floats, written: Floats) -> Floats:
         tier = self.machine.mem2
         one_way = np.maximum(read, written) if tier.duplex else read + written
-        return tier.moving_time(read, written, self.processors) + self.latency * one_way
+        found: Floats = tier.moving_time(read, written, self.processors) + self.latency * one_way
+        return found

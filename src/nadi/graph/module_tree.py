@@ -151,10 +151,10 @@ def find_modules(graph: EventGraph) -> ModuleTree:
     Python stacks; without any, annotations and functions that call operators count as modules) or
     in a region that torch.compile compiled (``Torch-Compiled Region: 0/1``). The backward of an
     operator is what autograd runs with its sequence number, all operations in it included. A
-    gradient is accumulated directly after the operation that computed it, and belongs to its module. Work of
-    the optimizer belongs to the module of the gradient that it uses, where the host trace
-    states the storages of tensors. Device work belongs to the module of the call that launched
-    it. Generated operations state their module in their names. O(ops * depth).
+    gradient is accumulated directly after the operation that computed it, and belongs to its
+    module. Work of the optimizer belongs to the module of the gradient that it uses, where the host
+    trace states the storages of tensors. Device work belongs to the module of the call that
+    launched it. Generated operations state their module in their names. O(ops * depth).
     """
     is_call, is_recorded = _calls(graph)
     if not is_call.any() and (graph.gather("layer").to_numpy() >= 0).any():
