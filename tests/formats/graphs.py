@@ -20,14 +20,14 @@ HARD_NAMES = [
     "]]> <!-- --> \\N \\G \\\\ {a|b}",
     "日本語 \U0001f600 \u2028",
     "zero\x00 bell\x07 escape\x1b \ufffe",
-    "reads \u202ebackwards\u202c \u2067isolated\u2069 \u200f",
     "plain",
 ]
+TURNS = "reads \u202ebackwards\u202c \u2067isolated\u2069 \u200f"
+SHOWN_NAMES = [*HARD_NAMES, TURNS]
 REPLACED = {
     "zero\x00 bell\x07 escape\x1b \ufffe": "zero\ufffd bell\ufffd escape\ufffd \ufffd",
-    "reads \u202ebackwards\u202c \u2067isolated\u2069 \u200f":
-    "reads \ufffdbackwards\ufffd \ufffdisolated\ufffd \ufffd",
-}  # fmt: skip
+    TURNS: "reads \ufffdbackwards\ufffd \ufffdisolated\ufffd \ufffd",
+}
 
 
 def make_trace(

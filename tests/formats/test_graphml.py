@@ -15,7 +15,7 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEPS, GROUPS, NODES
 from nadi.trace.trace import Provenance, Trace
 from tests.amounts import some
-from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
+from tests.formats.graphs import REPLACED, SHOWN_NAMES, counted, make_trace
 from tests.reference.chakra_messages import read_messages
 
 _SPACE = "{http://graphml.graphdrawing.org/xmlns}"
@@ -50,12 +50,12 @@ def written(trace: Trace) -> tuple[Nodes, Edges, dict[str, int]]:
 
 
 def test_names_come_back_whatever_they_hold() -> None:
-    nodes, edges, issues = written(make_trace(HARD_NAMES))
-    assert list(nodes.values()) == [REPLACED.get(name, name) for name in HARD_NAMES]
-    assert list(nodes) == [10 * row + 3 for row in range(len(HARD_NAMES))]
+    nodes, edges, issues = written(make_trace(SHOWN_NAMES))
+    assert list(nodes.values()) == [REPLACED.get(name, name) for name in SHOWN_NAMES]
+    assert list(nodes) == [10 * row + 3 for row in range(len(SHOWN_NAMES))]
     assert edges == {}
     assert issues == {
-        "graphml.name": len(REPLACED), "graphml.columns": len(HARD_NAMES), "graphml.attributes": 1,
+        "graphml.name": len(REPLACED), "graphml.columns": len(SHOWN_NAMES), "graphml.attributes": 1,
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from nadi.errors import InputError
 from nadi.files.drawing import drawings as graphviz
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
-from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
+from tests.formats.graphs import REPLACED, SHOWN_NAMES, counted, make_trace
 
 _NODE = re.compile(r'\t(\d+) \[label="((?:[^"\\]|\\.)*)"\]')
 _ABSENT = re.compile(r"\t(\d+) \[style=dashed\]")
@@ -54,17 +54,17 @@ def encoded(trace: Trace, log: IssueLog | None = None) -> str:
 
 def drawn_names() -> list[str]:
     """Give the names as a drawing shows them: its lines end one way, and it has no tabs."""
-    names = [REPLACED.get(name, name) for name in HARD_NAMES]
+    names = [REPLACED.get(name, name) for name in SHOWN_NAMES]
     return [name.replace("\r", "\n").replace("\t", " ") for name in names]
 
 
 def test_names_come_back_whatever_they_hold() -> None:
     log = IssueLog()
-    nodes, edges = parse(encoded(make_trace(HARD_NAMES), log))
+    nodes, edges = parse(encoded(make_trace(SHOWN_NAMES), log))
     assert list(nodes.values()) == drawn_names()
     assert edges == []
     assert counted(log) == {
-        "dot.name": len(REPLACED), "dot.columns": len(HARD_NAMES), "dot.attributes": 1,
+        "dot.name": len(REPLACED), "dot.columns": len(SHOWN_NAMES), "dot.attributes": 1,
     }  # fmt: skip
 
 
@@ -90,10 +90,10 @@ def test_a_linked_trace_has_all_its_nodes_and_dependencies(demo_run: nadi.bottle
 @needs_dot
 def test_dot_draws_every_node_and_arrow() -> None:
     deps = [(0, 1, "ctrl"), (0, 1, "data"), (1, 2, "sync")]
-    trace = make_trace(HARD_NAMES, deps, [(0, "ctrl_deps[0]", 1)])
+    trace = make_trace(SHOWN_NAMES, deps, [(0, "ctrl_deps[0]", 1)])
     svg = ElementTree.fromstring(b"".join(graphviz.encode_svg(trace, IssueLog())))
     classes = [element.get("class", "") for element in svg.iter()]
-    assert sum(name.split()[:1] == ["node"] for name in classes) == len(HARD_NAMES) + 1
+    assert sum(name.split()[:1] == ["node"] for name in classes) == len(SHOWN_NAMES) + 1
     assert [name for name in classes if name.startswith("edge")] == [
         "edge ctrl", "edge data", "edge sync", "edge ctrl",
     ]  # fmt: skip

@@ -140,7 +140,7 @@ def check_estimate(
     if offloaded and placed is None:
         raise UsageError(
             "a check of an estimate", "nothing is given that simulates what is offloaded",
-            "check it by nadi estimate --check",
+            "give it, as the command does",
         )  # fmt: skip
     if plan is None or step.machine.nested is None:
         raise UsageError(

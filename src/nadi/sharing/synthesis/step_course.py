@@ -81,9 +81,15 @@ def step_parts_of(
     bent[expected == 0] = 0.0
     whole = bent.sum(axis=2)
     total = load * means_of_role(expected.sum(axis=2), role)
-    factor = np.divide(total, whole, out=np.ones_like(whole), where=whole > 0)
-    factor = np.minimum(factor, _LARGEST)  # of a course that is nearly 0
+    factor = _factor(total, whole)
     return StepParts(part, (bent * factor[..., None]).reshape(-1))
+
+
+def _factor(wanted: Floats, total: Floats) -> Floats:
+    """Return by what sums are multiplied, at most ``_LARGEST`` of those that are nearly 0."""
+    with np.errstate(over="ignore"):
+        factor = np.divide(wanted, total, out=np.ones_like(total), where=total > 0)
+    return np.minimum(factor, _LARGEST)
 
 
 def on_more_ranks(
@@ -119,8 +125,7 @@ def on_course(duration: Ints, token: Ints, usual: Floats, steps: StepParts) -> I
         moves = (usual > 0) & (duration > 0)
     many = steps.wanted.size
     total = np.bincount(steps.part, weights=np.where(moves, duration, 0), minlength=many)
-    factor = np.divide(steps.wanted, total, out=np.ones(many), where=total > 0)
-    factor = np.minimum(factor, _LARGEST)
+    factor = _factor(steps.wanted, total.astype(np.float64))
     bent = np.minimum(duration * factor[steps.part], _LARGEST)
     return np.where(moves, np.rint(bent).astype(np.int64), duration)
 
