@@ -500,6 +500,22 @@ def test_a_program_that_traces_its_calls_itself_goes_on_to() -> None:
     assert not tracer.calls
 
 
+def test_what_goes_wrong_while_calls_are_traced_does_not_reach_the_program() -> None:
+    def broken(_: CodeType) -> bool:
+        raise ValueError
+
+    tracer = CallTracer(broken)
+    tracer.start()
+    compute_nothing()
+    assert sys.getprofile() is None
+    tracer.stop()
+    assert not tracer.calls
+
+
+def compute_nothing() -> None:
+    pass
+
+
 @pytest.mark.parametrize(("file", "name", "is_known"), [
     ("/home/user/train.py", "step", True),
     (f"{LIBRARY}/queue.py", "get", False),

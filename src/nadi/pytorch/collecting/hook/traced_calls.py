@@ -55,14 +55,17 @@ class CallTracer:
             self._open.clear()
 
     def _take(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            code = frame.f_code
-            left = self._left.get(code)
-            if left is None:
-                left = self._left[code] = _MOST_CALLS if self._is_traced(code) else 0
-            if left:
-                self._left[code] = left - 1
-                self._open.append((frame, time.time_ns()))
-        elif event == "return" and self._open and self._open[-1][0] is frame:
-            _, begin = self._open.pop()
-            self._calls.append(TracedCall(frame.f_code, self._thread, begin, time.time_ns()))
+        try:
+            if event == "call":
+                code = frame.f_code
+                left = self._left.get(code)
+                if left is None:
+                    left = self._left[code] = _MOST_CALLS if self._is_traced(code) else 0
+                if left:
+                    self._left[code] = left - 1
+                    self._open.append((frame, time.time_ns()))
+            elif event == "return" and self._open and self._open[-1][0] is frame:
+                _, begin = self._open.pop()
+                self._calls.append(TracedCall(frame.f_code, self._thread, begin, time.time_ns()))
+        except Exception:  # it would end the program
+            sys.setprofile(None)
