@@ -41,6 +41,8 @@ _FASTEST = 1e9  # bytes per ns: communication takes no time
 _LIKELY = 0.5, 0.3
 """Parts of the way from typical times to the least and to the largest ones, between which the job
 is in nearly all of the jobs that were drawn (``verification/folded.py drawn``)."""
+_ALL_OF_IT = 1.0, 1.0
+"""The same if ranks do only nearly the same: they differ in more than their times."""
 
 
 def fold(
@@ -96,7 +98,7 @@ def fold(
     machine = system or _free_communication(len(traces))
     progress("finding alike ranks")
     if alike == "nearly" and groups is None and (near := with_one_program(traces)) is not None:
-        folded = _folded(near, None, issues, machine, progress)
+        folded = _folded(near, None, issues, machine, progress, likely=_ALL_OF_IT)
         whole = simulate_job(Job(traces, MATCHES.empty(), ISSUES.empty()), machine).makespan
         off = simulate_job(folded, machine).makespan / max(whole, 1) - 1
         if abs(off) <= _MOST_OFF:
@@ -107,6 +109,7 @@ def fold(
 def _folded(
     traces: tuple[Trace, ...], groups: RankGroups | None, issues: pl.DataFrame, machine: System,
     progress: Callable[[str], None], *, in_time: bool = False,
+    likely: tuple[float, float] = _LIKELY,
 ) -> FoldedJob:  # fmt: skip
     """Fold ranks that do exactly the same, and the repeats of each."""
     numbered = all(trace.rank in (-1, rank) for rank, trace in enumerate(traces))
@@ -116,7 +119,7 @@ def _folded(
     varying = {number: one for number, one in times.items() if one is not None}
     if varying:
         progress("comparing times of ranks")
-        varying = within_bounds(classes, _until_the_last(classes, varying, machine))
+        varying = within_bounds(classes, _until_the_last(classes, varying, machine), likely)
     progress("finding repeats")
     return fold_classes(classes, varying, issues)
 
@@ -263,7 +266,9 @@ def _parts(trace: Trace) -> _Parts:
     return _Parts(np.where(meets, -1, part), sums)
 
 
-def within_bounds(classes: RankClasses, times: Mapping[int, NodeTimes]) -> dict[int, NodeTimes]:
+def within_bounds(
+    classes: RankClasses, times: Mapping[int, NodeTimes], likely: tuple[float, float]
+) -> dict[int, NodeTimes]:
     """Let least and largest times be those between which a job of all ranks is likely to be.
 
     They lie a part of the way from typical times to bounds. At least, all ranks are as the slowest
@@ -272,11 +277,14 @@ def within_bounds(classes: RankClasses, times: Mapping[int, NodeTimes]) -> dict[
     that of mean times. At most, all ranks take between two meetings what the latest does there.
 
     - ``times``: Of classes whose ranks took different times. O(ranks * nodes).
+    - ``likely``: Which parts of the way, to the least and to the largest times.
     """
-    return {number: _bounded(classes, number, one) for number, one in times.items()}
+    return {number: _bounded(classes, number, one, likely) for number, one in times.items()}
 
 
-def _bounded(classes: RankClasses, number: int, times: NodeTimes) -> NodeTimes:
+def _bounded(
+    classes: RankClasses, number: int, times: NodeTimes, likely: tuple[float, float]
+) -> NodeTimes:
     ranks = np.flatnonzero(classes.of == number).tolist()
     first = classes.traces[ranks[0]]
     meets = communicating(first.nodes)
@@ -299,6 +307,6 @@ def _bounded(classes: RankClasses, number: int, times: NodeTimes) -> NodeTimes:
     # away from 0, so that what differs a little is not taken for the same
     least, largest = (
         times.typical + (np.sign(one) * np.ceil(part * np.abs(one))).astype(np.int64)
-        for part, one in zip(_LIKELY, away, strict=True)
+        for part, one in zip(likely, away, strict=True)
     )
     return NodeTimes(times.typical, least, largest)
