@@ -98,6 +98,7 @@ _TIMES = tuple(
 _ALIKE = 0.25  # layers share a row that differ from their median by at most this part of it
 _MAX_ROWS, _MOST_MODULES = 40, 100  # in text, and on pages
 _NO_MODULES = "modules: none recorded; nadi.record(..., stacks=True) records them"
+_NOT_RECORDED = " (annotations and functions)"
 _DIGITS = "0123456789"
 _INDENT = "  "
 
@@ -148,7 +149,7 @@ def _with_most_time(data: dict[str, Any]) -> list[int]:
 
 _MODULE_ROWS = Rows(
     "modules/rows",
-    lambda data: f"time by module{'' if data['modules']['recorded'] else ' (annotations)'}", None,
+    lambda data: f"time by module{'' if data['modules']['recorded'] else _NOT_RECORDED}", None,
     _MODULE_COLUMNS, lambda data: "" if len(data["modules"]["rows"]) > 1 else _NO_MODULES,
     top=_MAX_ROWS, most=_MOST_MODULES,
 )  # fmt: skip
