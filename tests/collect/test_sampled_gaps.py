@@ -500,6 +500,16 @@ def test_a_program_that_traces_its_calls_itself_goes_on_to() -> None:
     assert not tracer.calls
 
 
+def test_a_tracer_that_another_thread_stops_ends_with_the_next_call() -> None:
+    tracer = CallTracer(lambda _: True)
+    tracer.start()
+    stopping = threading.Thread(target=tracer.stop)
+    stopping.start()
+    stopping.join()
+    compute_nothing()
+    assert sys.getprofile() is None
+
+
 def test_what_goes_wrong_while_calls_are_traced_does_not_reach_the_program() -> None:
     def broken(_: CodeType) -> bool:
         raise ValueError

@@ -56,7 +56,9 @@ class CallTracer:
 
     def _take(self, frame: FrameType, event: str, _: Any) -> None:
         try:
-            if event == "call":
+            if not self._thread:  # another thread has stopped it
+                sys.setprofile(None)
+            elif event == "call":
                 code = frame.f_code
                 left = self._left.get(code)
                 if left is None:
