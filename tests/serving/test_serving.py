@@ -497,3 +497,24 @@ def test_what_bounds_steps_adds_up(model: str, system: str, tp: int) -> None:
     assert parts[0] > 0.9
     # products of narrow experts move more than they compute, also with many tokens
     assert parts[1] < (1.0 if nadi.models.load_language_model(model).moe else 0.6)
+
+
+@pytest.mark.parametrize(("setup", "chips"), [
+    ({"tp": 4}, 4), ({"tp": 2}, 4), ({"tp": 8}, 8), ({"tp": 4, "replicas": 5}, 32),
+    ({"tp": 4, "replicas": 2000}, 4),
+])  # fmt: skip
+def test_slices_are_the_smallest_with_room(setup: dict[str, int], chips: int) -> None:
+    found = nadi.serve("gpt3-6.7b", "tpu-v4", number=4, rate=1, input=64, output=2, **setup)
+    assert found.system.network.num_ranks == chips
+
+
+def test_a_prefill_on_a_slice_is_as_estimated() -> None:
+    served = nadi.serve(
+        "gpt3-6.7b", "tpu-v4", tp=4, concurrency=4, number=4, input=2048, output=2, budget=8192,
+        sequences=4, graphs=False, blocks=520,
+    )  # fmt: skip
+    plan = {"tp": 4, "sequence": 2048, "global_batch": 4, "micro_batch": 4, "inference": "prefill",
+            "sequence_parallel": False}  # fmt: skip
+    step = describe_step("gpt3-6.7b", "tpu-v4", plan)
+    estimated = estimate(step.model, step.machine, step.execution).seconds
+    assert measures(served.runs[0])["ttft"].max() == pytest.approx(1e9 * estimated, rel=0.01)

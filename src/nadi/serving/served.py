@@ -13,7 +13,7 @@ from nadi.serving.engines import EngineRules, ServedRequests, serve_on_engines
 from nadi.serving.priced_steps import ServerBasis, server_basis
 from nadi.serving.requests import LATEST, Requests, read_requests
 from nadi.serving.server_setup import ServerSetup, setup_of
-from nadi.systems.library import load_system
+from nadi.systems.library import read_system_file
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Floats, Ints
 
@@ -88,17 +88,23 @@ def serve_setup(
 
 
 def _system_for(system: str | Path, setup: ServerSetup) -> System:
-    """Load a system with room for all devices, in whole nodes, or for those of an instance."""
-    found = load_system(system)
+    """Load a system with room for all devices, in whole nodes, or for those of an instance.
+
+    Of one that has shapes, it is the smallest with room.
+    """
+    file = read_system_file(system)
+    found = file.fit(None)
     *within, _ = found.network.dimensions
     node = math.prod(one.size for one in within) if within else found.network.num_ranks
-    for devices in (setup.devices, max(setup.ranks, setup.of_prefill.ranks)):
-        if devices <= found.network.num_ranks:
+    one_of_each = max(setup.ranks, setup.of_prefill.ranks)
+    for devices in (setup.devices, one_of_each):
+        if not file.network.shapes and devices <= found.network.num_ranks:
             return found
+        whole = devices if file.network.shapes else -(-devices // node) * node
         try:
-            return load_system(system, -(-devices // node) * node)
+            return file.fit(file.ranks_with_room(whole))
         except UsageError:
-            if devices == max(setup.ranks, setup.of_prefill.ranks):
+            if devices == one_of_each:
                 raise
     return found
 

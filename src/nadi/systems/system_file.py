@@ -379,6 +379,14 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             given_routes(own.routes, self.name),
         )
 
+    def ranks_with_room(self, num_ranks: int) -> int:
+        """Return the ranks of the smallest of its shapes with so many, or as many without shapes.
+
+        More than the largest has stay as many, which :meth:`fit` refuses.
+        """
+        sizes = [_product(_sizes(shape)) for shape in self.network.shapes]
+        return min((size for size in sizes if size >= num_ranks), default=num_ranks)
+
     def _filled(self, num_ranks: int) -> list[tuple[int, bool]]:
         """Return the sizes of all dimensions, filled from the first."""
         left, sizes = num_ranks, []
