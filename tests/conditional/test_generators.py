@@ -32,7 +32,7 @@ from nadi.sharing.conditional.corpora import (
 from nadi.sharing.conditional.decision_trees import DecisionTree
 from nadi.sharing.conditional.generators import generator_job, learn_generator, read_generator
 from nadi.sharing.conditional.program_learning import generator_of_jobs
-from nadi.sharing.conditional.stage_values import Conditions, with_usual
+from nadi.sharing.conditional.stage_values import Conditions, members_of, with_usual
 from nadi.sharing.conditional.wished_conditions import wished_conditions
 from nadi.systems.prices.priced_traces import price_trace
 from nadi.trace import Job, Trace, validate_trace
@@ -107,6 +107,13 @@ def test_drawn_requests_are_valid_and_run(generator: ConditionalModel, seed: int
         assert validate_trace(trace).is_empty()
     system = nadi.load_system("dgx-h100", 16)
     assert nadi.simulate(job, system).makespan > 0
+
+
+def test_both_ends_of_one_stage_are_one_rank() -> None:
+    """A model learned with noise has operations between the ends of a pipeline without stages."""
+    axes = {"tp": 2, "cp": 1, "dp": 1}
+    assert members_of("ends of pp", {**axes, "pp": 1}).tolist() == [[0], [1]]
+    assert members_of("ends of pp", {**axes, "pp": 3}).tolist() == [[0, 4], [1, 5]]
 
 
 def test_what_is_beyond_the_learned_jobs_is_said(generator: ConditionalModel) -> None:

@@ -207,7 +207,10 @@ def members_of(way: str, known: Conditions) -> Ints:
                  "edp": _expert_ranks(known), "pp": axes["pp"]}  # fmt: skip
         return groups_along(ranks, [way.removeprefix(_OF_EXPERTS)])
     if way.startswith(_ENDS):
-        return np.ascontiguousarray(groups_along(axes, [way.removeprefix(_ENDS)])[:, [0, -1]])
+        whole = groups_along(axes, [way.removeprefix(_ENDS)])
+        # of one stage, both ends are the same rank
+        ends = [0, -1] if whole.shape[1] > 1 else [0]
+        return np.ascontiguousarray(whole[:, ends])
     return groups_along(axes, way.split("+"))
 
 
