@@ -59,6 +59,49 @@ def test_a_law_is_found_and_holds_beyond_its_cases(name: str) -> None:
         assert law.at(one.sizes | one.facts) == pytest.approx(LAWS[name](one), rel=10 * FITS)
 
 
+def with_flags(count: int, seed: int, most: int = 1024) -> list[StageValues]:
+    """Return cases with more facts, one of which few cases have together with another."""
+    random = np.random.default_rng(seed)
+    found = []
+    for place, one in enumerate(cases(count, seed, most)):
+        bias, other = (float(random.integers(2)) for _ in range(2))
+        facts = {**one.facts, "bias": bias, "other": other}
+        facts["gated"] = float(place % 50 == 0) if bias else one.facts["gated"]
+        found.append(one._replace(facts=facts))
+    return found
+
+
+def of_layer(v: StageValues) -> float:
+    """Return a sum whose small terms are a thousandth of it, one of them in few cases only."""
+    sizes, facts = v.sizes, v.facts
+    wide = sizes["ffn"] * sizes["per_tp"]
+    return (
+        4 * sizes["hidden"] * wide + (4 + 8 * facts["other"]) * sizes["hidden"]
+        + 4 * (sizes["hidden"] + wide * (1 + facts["gated"])) * facts["bias"]
+        + 12 * wide * facts["tied"]
+    )  # fmt: skip
+
+
+def test_a_long_law_holds_to_the_byte_and_sums_of_it_too() -> None:
+    learned = [
+        one._replace(sizes={"products": 0.0, "layer_products": 0.0, **one.sizes})
+        for one in with_flags(200, 0)
+    ]  # fmt: skip
+
+    def of_stage(v: StageValues) -> float:
+        return 3 * v.sizes["stage_layers"] * of_layer(v) + 12 * v.sizes["hidden"] * v.sizes["vocab"]
+
+    finder = LawFinder(learned)
+    law, of_all = (
+        finder.find(range(200), np.array([of(one) for one in learned]))
+        for of in (of_layer, of_stage)
+    )  # fmt: skip
+    for one in with_flags(100, 1, most=65_536):
+        values = one.sizes | one.facts
+        assert law.at(values) == pytest.approx(of_layer(one), rel=1e-12)
+        assert of_all.at(values) == pytest.approx(of_stage(one), rel=1e-12)
+
+
 def test_a_law_of_sides() -> None:
     learned = cases(40, 0)
     random = np.random.default_rng(0)

@@ -41,6 +41,7 @@ FIRST_OF_VISIT = -2
 _NAMES = ("flops", "bytes", "comm_bytes")
 _Place = tuple[str, int]
 _Facts = tuple[tuple[str, float], ...]
+_SizeLaws = tuple[Law | None, Law | None, Law | None, tuple[Law, ...]]
 
 
 class _Instance(NamedTuple):
@@ -150,8 +151,13 @@ class _Learner:
         waits = self._waits()
         made: dict[OperationKey, OperationTemplate] = {}
         matters: dict[tuple[str, ...], set[str]] = defaultdict(set)
-        # those of most stages first, so that their laws are known to those of few
-        for key in sorted(self.number, key=lambda one: -len(self.rows[one])):
+        # those of most stages first, so that their laws are known to those of few; and those of
+        # layers before those of stages, which are sums of them
+        often = sorted(self.number, key=lambda one: -len(self.rows[one]))
+        sizes = {
+            key: laws.of(self.rows[key]) for key in sorted(often, key=lambda one: one.slot != LAYER)
+        }
+        for key in often:
             own = self.visits[key.kind, key.slot]
             answers = [key in one.keys for one in own]
             others = (key.kind, key.phase), (key.name,)
@@ -159,7 +165,7 @@ class _Learner:
             present = presence([one.facts for one in own], answers, near)
             for one in others:
                 matters[one] |= present.facts
-            made[key] = self._template(key, present, waits.get(key, ()), laws)
+            made[key] = self._template(key, present, waits.get(key, ()), sizes[key])
         templates = [made[key] for key in self.number]
         kinds = tuple(dict.fromkeys(kind for kind, _ in self.bodies))
         batched = {one.kind: one.micro_batch >= 0 for p in self.programs for one in p.segments}
@@ -175,10 +181,10 @@ class _Learner:
         )  # fmt: skip
 
     def _template(
-        self, key: OperationKey, present: DecisionTree, waits: tuple[Relation, ...], laws: _Laws
-    ) -> OperationTemplate:
+        self, key: OperationKey, present: DecisionTree, waits: tuple[Relation, ...],
+        sizes: _SizeLaws,
+    ) -> OperationTemplate:  # fmt: skip
         rows = self.rows[key]
-        found = laws.of(rows)
         ways = frozenset.intersection(
             *(self.programs[case].ways[row] for case, row in rows.items())
         )
@@ -187,7 +193,7 @@ class _Learner:
             raise InputError("jobs", what, "learn from jobs of one kind")
         way = min(ways, key=lambda one: (len(re.split("[+ ]", one)), one), default="")
         peers = {int(self.programs[case].peers[row]) for case, row in rows.items()}
-        return OperationTemplate(key, present, waits, *found, way=way, peer=min(peers, key=abs))
+        return OperationTemplate(key, present, waits, *sizes, way=way, peer=min(peers, key=abs))
 
     def _alike(self, templates: Sequence[OperationTemplate], schedules: Sequence[bool]) -> int:
         """Count the stages whose segments and visits all come back."""
@@ -364,9 +370,7 @@ class _Laws:
         self.found = 0
         self.alike = 0
 
-    def of(
-        self, rows: Mapping[int, int]
-    ) -> tuple[Law | None, Law | None, Law | None, tuple[Law, ...]]:
+    def of(self, rows: Mapping[int, int]) -> _SizeLaws:
         """Return the laws of FLOPs, bytes, bytes sent and sides of a template."""
         cases = list(rows)
         sizes = np.array([self.programs[case].sizes[row] for case, row in rows.items()])
