@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies
 
 from nadi.sharing.conditional.decision_trees import grow
-from nadi.sharing.conditional.program_learning import presence
+from nadi.sharing.conditional.program_learning import presence, within
 from nadi.sharing.conditional.size_laws import FITS, LawFinder
 from nadi.sharing.conditional.stage_values import StageValues, values_of_stages, with_usual
 
@@ -155,3 +155,27 @@ def test_operations_of_few_jobs_depend_on_what_others_like_them_depend_on() -> N
         assert not tree.decide({**asked, "recompute": 0.0})
     other = presence(facts, answers, {"gated", "ranks"})  # these do not suffice
     assert all(other.decide(own) == holds for own, holds in zip(facts, answers, strict=True))
+
+
+def test_what_few_jobs_have_beside_its_twin_is_there_where_the_twin_is() -> None:
+    """Of three jobs with experts one sends their gradients; that it alone recomputes is chance."""
+    facts = [
+        {"sharded": sharded, "ranks": ranks, "recompute": recompute, "experts": 0.0}
+        for sharded in (0.0, 1.0) for ranks in (0.0, 1.0) for recompute in (0.0, 1.0)
+    ] * 4  # fmt: skip
+    facts += [
+        {"sharded": 0.0, "ranks": 1.0, "recompute": 1.0, "experts": 1.0},
+        {"sharded": 1.0, "ranks": 1.0, "recompute": 0.0, "experts": 1.0},
+        {"sharded": 0.0, "ranks": 0.0, "recompute": 0.0, "experts": 1.0},
+    ]
+    sends = [one["ranks"] > one["sharded"] for one in facts]
+    twin = presence(facts, sends, ())
+    of_experts = [one["experts"] * there > 0 for one, there in zip(facts, sends, strict=True)]
+    tree = within(twin, facts, of_experts)
+    assert tree is not None
+    for recompute in (0.0, 1.0):
+        asked = {"recompute": recompute, "experts": 1.0}
+        assert tree.decide({**asked, "ranks": 1.0, "sharded": 0.0})
+        assert not tree.decide({**asked, "ranks": 1.0, "sharded": 1.0})
+        assert not tree.decide({**asked, "ranks": 0.0, "sharded": 0.0})
+    assert within(twin, facts, [True] * len(facts)) is None

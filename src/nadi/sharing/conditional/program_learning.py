@@ -163,6 +163,10 @@ class _Learner:
             others = (key.kind, key.phase), (key.name,)
             near = set().union(*(matters[one] for one in others))
             present = presence([one.facts for one in own], answers, near)
+            for twin in made:
+                if key == twin._replace(of_experts=True, stream=key.stream):
+                    beside = within(made[twin].present, [one.facts for one in own], answers)
+                    present = beside or present
             for one in others:
                 matters[one] |= present.facts
             made[key] = self._template(key, present, waits.get(key, ()), sizes[key])
@@ -322,6 +326,30 @@ def presence(
     known = zip(facts, answers, strict=True)
     suffices = all(of_others.decide(own) == holds for own, holds in known)
     return of_others if suffices and len(of_others.facts) <= len(of_all.facts) else of_all
+
+
+def within(
+    twin: DecisionTree, facts: Sequence[Mapping[str, float]], answers: Sequence[bool]
+) -> DecisionTree | None:
+    """Return when an operation is there that is only where its twin is; None if this is not so.
+
+    What decides on the twin, which more jobs have, need not be found again; the rest is found
+    where the twin is.
+    """
+    both = [(own, holds) for own, holds in zip(facts, answers, strict=True) if twin.decide(own)]
+    if sum(holds for _, holds in both) < sum(answers):
+        return None
+    # of equally good questions the first one is asked: a fact of those who have the operation
+    both.sort(key=lambda one: not one[1])
+    return _put_in(twin, _tree([own for own, _ in both], [holds for _, holds in both]))
+
+
+def _put_in(tree: DecisionTree, inner: DecisionTree) -> DecisionTree:
+    if tree.low is None or tree.high is None:
+        return inner if tree.answer else tree
+    return DecisionTree(
+        tree.answer, tree.fact, tree.least, _put_in(tree.low, inner), _put_in(tree.high, inner)
+    )
 
 
 def _tree(facts: Sequence[Mapping[str, float]], answers: Sequence[int | bool]) -> DecisionTree:

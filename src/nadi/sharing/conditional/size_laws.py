@@ -33,7 +33,7 @@ _STARTS = 6
 _SIDES = 4
 _AXES = ("per_tp", "per_dp")
 _SHARES: tuple[tuple[str, ...], ...] = ((), ("per_tp",), ("per_dp",), _AXES, ("per_edp",))
-_BATCHES = ("micro_batch", "tokens", "whole_tokens")
+_BATCHES = ("micro_batch", "tokens", "own_tokens", "whole_tokens")
 _SUMS = (
     "products", "layer_products", "layer_dense", "layer_experts", "dense_products",
     "expert_products",
