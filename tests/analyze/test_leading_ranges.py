@@ -127,3 +127,28 @@ def test_equal_launches_have_no_one_that_stands_out(tmp_path: Path) -> None:
     for number in range(12):
         writer.op("aten::mm", 100 * number, 90)
     assert nadi.run(*writer.write()).verdict.leading.one_off is None
+
+
+def test_the_backward_of_a_range_counts_and_is_told_apart(tmp_path: Path) -> None:
+    """``score`` has more time in its calls, and ``penalty`` with its backward."""
+    writer = PairWriter(tmp_path)
+    step = writer.op("ProfilerStep#1", 0, 1000, cat="user_annotation")
+    for number, (name, at, calls, later) in enumerate((
+        ("train.py(3): score", 0, 300, 30), ("train.py(9): penalty", 300, 200, 400),
+    )):  # fmt: skip
+        writer.event(name, at, calls, "python_function")
+        number_of = {"Sequence number": 2 * number}
+        writer.op("aten::mm", at, calls / 2, parent=step, **number_of)
+        writer.op("aten::sum", at + calls / 2, calls / 2, parent=step,
+                  **{"Sequence number": 2 * number + 1})  # fmt: skip
+        writer.op("MmBackward0", 500 + 50 * number, later, parent=step, **number_of,
+                  **{"Fwd thread id": 1})  # fmt: skip
+    run = nadi.run(*writer.write(), by="module")
+    leading = run.verdict.leading
+    named = leading.range_name, leading.range_ns, leading.called_ns
+    assert named == ("train.py(9): penalty", 600_000, 200_000)
+    assert run.modules is not None
+    times = dict(run.modules.table.select("module", "critical").iter_rows())
+    assert times["train.py(9): penalty"] == leading.range_ns
+    first = verdict_in_words(run)[0]
+    assert "most in train.py(9): penalty (60.0 % with its backward, 20.0 % without)" in first

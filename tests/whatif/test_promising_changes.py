@@ -127,8 +127,48 @@ def functions(pair: PairWriter, *around: tuple[str, float, float]) -> EventGraph
 
 def test_the_range_that_leads_is_tried(pair: PairWriter) -> None:
     graph = functions(pair, ("train.py(20): log", 300, 760))
-    change = r"scale ^train\.py\(20\):\ log$ 0.5"
-    assert change in texts(tried(graph, leads="train.py(20): log"))
+    (found,) = (one for one in tried(graph, leads="train.py(20): log") if "log" in one.about)
+    assert str(found.change) == "scale in=log 0.5"
+    assert found.gain_ns == 3 * 230_000  # half of it all, with the time around its operations
+
+
+def with_backward(pair: PairWriter, *names: str) -> EventGraph:
+    """Make a step of functions that call an operator each, and of the backward of these."""
+    thread = {"Fwd thread id": 1}
+    for number, name in enumerate(names):
+        pair.event(name, 100 * number, 80, "python_function")
+        pair.op("aten::mm", 100 * number + 5, 70, **{"Sequence number": number})
+        at = 1_000 + 200 * number
+        pair.op("MmBackward0", at, 150, **{"Sequence number": number}, **thread)
+    return nadi.build_graph(nadi.load_job(*pair.write()))
+
+
+def test_half_of_a_function_is_half_of_its_backward_too(pair: PairWriter) -> None:
+    graph = with_backward(pair, "train.py(7): score", "train.py(9): penalty")
+    found = tried(graph, leads="train.py(9): penalty")
+    (one,) = (one for one in found if "penalty" in one.about)
+    assert (str(one.change), one.gain_ns) == ("scale in=penalty 0.5", (80_000 + 150_000) // 2)
+
+
+def test_of_functions_of_one_name_the_file_says_which(pair: PairWriter) -> None:
+    graph = with_backward(pair, "a.py(7): loss", "b.py(7): loss", "b.py(9): rest")
+    (one,) = (one for one in tried(graph, leads="b.py(7): loss") if "loss" in one.about)
+    assert str(one.change) == r"scale in='(.*\.)?b\.py\(7\):\ loss' 0.5"
+    assert one.gain_ns == (80_000 + 150_000) // 2
+
+
+@pytest.mark.parametrize("own", [0, 100])
+def test_of_what_gains_the_same_that_of_fewer_operations_is_named(
+    pair: PairWriter, own: float
+) -> None:
+    """A function with nothing but one operation in it, or with time of its own."""
+    pair.event("train.py(20): log", 300, 600 + own, "python_function")
+    pair.op("aten::log", 300, 600)
+    pair.op("aten::mm", 1_000, 500)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    found = texts(tried(graph, leads="train.py(20): log"))
+    assert "scale ^aten::log$ 0.5" in found
+    assert ("scale in=log 0.5" in found) == (own > 0)
 
 
 def test_a_range_of_pytorch_that_leads_is_not_tried(pair: PairWriter) -> None:
@@ -143,7 +183,7 @@ def test_modules_of_a_class_that_lead_are_tried_together(pair: PairWriter) -> No
     around = [(f"nn.Module: Linear_{n}", 300 * n, 300 * n + 160) for n in (1, 2)]
     graph = functions(pair, *around, ("nn.Module: LinearRelu_0", 0, 60))
     (found,) = (one for one in tried(graph, leads="nn.Module: Linear") if "Linear" in one.about)
-    assert found.gain_ns == 3 * 2 * 80_000
+    assert (str(found.change), found.gain_ns) == ("scale in=Linear 0.5", 3 * 2 * 80_000)
 
 
 def test_a_function_that_holds_the_whole_step_is_not_tried(pair: PairWriter) -> None:

@@ -57,7 +57,8 @@ PHASES = ("forward", "backward", "optimizer", "other")
 """The parts of a step; ``other`` is work outside of all modules that is none of them."""
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(len(PHASES))
-_CALL = "nn.Module: "
+CALL = "nn.Module: "
+"""What names of calls of modules begin with."""
 _DEEPEST = 200  # modules in each other; what is deeper belongs to the last of these
 _OPTIMIZER_STEP = r"^Optimizer\.step#"
 # annotations of the profiler, of parts of a step, and of libraries; the others name modules
@@ -102,7 +103,7 @@ class ModuleTree:
         parts = _whole_parts(pattern)
         searched = pattern.fullmatch if parts is None else parts.search
         return np.array(
-            [bool(searched(_FILE.sub("", path)) or pattern.fullmatch(path)) for path in self.paths],
+            [bool(searched(function_name(path)) or pattern.fullmatch(path)) for path in self.paths],
             dtype=np.bool_,
         )
 
@@ -111,11 +112,28 @@ class ModuleTree:
 
         Annotations and functions that count as modules are none of them.
         """
-        names = [f"{_CALL}{path.rpartition('.')[2]}" for path in self.paths]
+        names = [f"{CALL}{path.rpartition('.')[2]}" for path in self.paths]
         return np.array(
             [self.is_recorded and pattern.search(name) is not None for name in names],
             dtype=np.bool_,
         )
+
+    def names(self) -> list[str]:
+        """Return the name of each module alone, as it is recorded."""
+        begins = [len(self.paths[one]) + 1 if one >= 0 else 0 for one in self.parent.tolist()]
+        own = [path[begin:] for path, begin in zip(self.paths, begins, strict=True)]
+        is_class = re.compile(r"\w+_\d+")
+        return [
+            f"{CALL}{one}" if self.is_recorded and is_class.fullmatch(one) else one for one in own
+        ]
+
+    def named(self, name: str) -> Bools:
+        """Return the modules that a recording names so; bool, shape (modules,).
+
+        Without a number the name of a class, ``nn.Module: Linear``, is that of all its modules.
+        """
+        wanted = re.compile(re.escape(name) + (r"(_\d+)?" if name.startswith(CALL) else ""))
+        return np.array([bool(wanted.fullmatch(one)) for one in self.names()], dtype=np.bool_)
 
     def operations(self, modules: Bools) -> Bools:
         """Return the operations of modules and of the modules in them; bool, shape (ops,)."""
@@ -124,6 +142,11 @@ class ModuleTree:
             wider[number] |= around >= 0 and wider[around]
         chosen: Bools = np.append(wider, False)[self.module]
         return chosen
+
+
+def function_name(name: str) -> str:
+    """Return the name of a function without the place where it begins."""
+    return _FILE.sub("", name)
 
 
 def _whole_parts(pattern: re.Pattern[str]) -> re.Pattern[str] | None:
@@ -227,7 +250,7 @@ def _calls(graph: EventGraph) -> tuple[Bools, bool]:
     Regions that torch.compile compiled are modules, too.
     """
     kind = graph.gather("category")
-    is_call = (kind == "python").to_numpy() & graph.named(f"^{_CALL}")
+    is_call = (kind == "python").to_numpy() & graph.named(f"^{CALL}")
     is_region = _regions(graph, kind)
     if is_call.any():
         return is_call | is_region, True
@@ -292,7 +315,7 @@ def _call_tree(graph: EventGraph, is_call: Bools) -> _Calls:
     position = np.full(graph.num_ops + 1, -1, dtype=np.int64)
     position[ops] = np.arange(ops.size)
     around = position[nearest(graph.op_parent[ops], graph.op_parent, is_call)]
-    names = graph.names(ops).str.strip_prefix(_CALL).str.replace(_COMPILED, "$1")
+    names = graph.names(ops).str.strip_prefix(CALL).str.replace(_COMPILED, "$1")
     name = names.rank("dense").to_numpy().astype(np.int64) - 1
     return _Calls(ops, name, names.unique().sort().to_list(), around)
 

@@ -44,6 +44,7 @@ from nadi.whatif.selection import (
     outermost,
     select,
     selected_modules,
+    whole,
     within,
 )
 
@@ -98,9 +99,9 @@ _OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
 class Scale:
     """Multiply the time of operations by a factor.
 
-    A host operation includes everything that its thread does from its start to its end, and a call
-    the time until work starts that it launches before it ends; a collective means its transfer.
-    Overheads and delays stay.
+    A host operation includes everything that its thread does from its start to its end, a module
+    what its thread does in its calls, and a call the time until work starts that it launches before
+    it ends; a collective means its transfer. Overheads and delays stay.
     """
 
     selection: Selection
@@ -111,7 +112,7 @@ class Scale:
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
         """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
-        edges = _later(graph, _time_of(graph, covered(graph, select(graph, self.selection))), since)
+        edges = _later(graph, _time_of(graph, covered(graph, whole(graph, self.selection))), since)
         weight = graph.weight.copy()
         if float(weight[edges].sum()) * self.factor >= _LONGEST_NS:
             raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")

@@ -12,16 +12,18 @@ from nadi.errors import UsageError, checked
 from nadi.files.files import free_memory
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.module_tree import CALL
 from nadi.graph.rank_excess import Excess
 from nadi.graph.unexplained import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
 from nadi.kernels.sequences import union_lengths
 from nadi.trace.arrays import Ints
 from nadi.trace.categories import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
+from nadi.units import format_percent
 from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import Interval
-from nadi.whatif.selection import Selection
+from nadi.whatif.selection import Selection, covered, module_expression, whole
 from nadi.whatif.stream_changes import Graphed
 from nadi.whatif.what_if_results import WhatIf, what_if, what_ifs
 
@@ -30,7 +32,6 @@ LEAST_GAIN = 0.005
 _HALF = 0.5
 _MOST_NAMES = 4
 _WORTH_CAPTURING = 0.1  # the host's share of the path
-_MODULE = "nn.Module: "
 _NEARLY_ALL = 0.9  # of the path: what holds so much says no more than the whole
 _LONG_NAME = 40
 _MOST_WAITS = 2
@@ -118,6 +119,7 @@ def best_changes(
         if answer.gain_ns >= max(LEAST_GAIN * answer.measured_ns, 1):
             gains.append((answer.gain_ns, change, about))
         del answer
+    gains = _apart(gains, graph, window.length(graph.time))
     leading = _leading(gains, most, keeps_balance=late is not None)
     answers = what_ifs(graph, [change for _, change, _ in leading], window)
     return [_with_interval(next(answers), about) for _, _, about in leading]
@@ -130,13 +132,41 @@ def _with_interval(answer: WhatIf, about: str) -> TriedChange:
     )
 
 
+def _apart(
+    gains: list[tuple[int, Change, str]], graph: EventGraph, length: int
+) -> list[tuple[int, Change, str]]:
+    """Sort by gain, and leave out what is faster with all of another change, if it gains the same.
+
+    The same is what is printed alike. Of two such changes that of fewer operations stays.
+    """
+    kept: list[tuple[int, Change, str]] = []
+    for one in sorted(gains, key=lambda one: -one[0]):
+        gain = format_percent(one[0], length)
+        for place, other in enumerate(kept):
+            if format_percent(other[0], length) == gain and _is_within(graph, one[1], other[1]):
+                kept[place] = one
+                break
+            if format_percent(other[0], length) == gain and _is_within(graph, other[1], one[1]):
+                break
+        else:
+            kept.append(one)
+    return sorted(kept, key=lambda one: -one[0])
+
+
+def _is_within(graph: EventGraph, inner: Change, outer: Change) -> bool:
+    """Whether both make operations faster, and those of the first are among those of the second."""
+    if not (isinstance(inner, Scale) and isinstance(outer, Scale)):
+        return False
+    both = [covered(graph, whole(graph, one.selection)) for one in (inner, outer)]
+    return not bool((both[0] & ~both[1]).any())
+
+
 def _leading(
     gains: list[tuple[int, Change, str]], most: int, *, keeps_balance: bool
 ) -> list[tuple[int, Change, str]]:
     """Return those that gain most, the best way to spread work over ranks among them if asked."""
-    by_gain = sorted(gains, key=lambda one: -one[0])
-    kept, rest = by_gain[:most], by_gain[most:]
-    balances = [one for one in by_gain if isinstance(one[1], Balance)]
+    kept, rest = gains[:most], gains[most:]
+    balances = [one for one in gains if isinstance(one[1], Balance)]
     if keeps_balance and balances and balances[0] in rest:
         kept[-1] = balances[0]
     return kept
@@ -177,11 +207,12 @@ def _candidates(
     named = max(int(waits.time_ns[is_gap].sum()), int(between["time"].sum()))
     if times["host gap"] > 2 * named:  # else most of it are waits, or is the time of functions
         yield NoGaps(), ""
-    names += between["name"].to_list()
-    names += [leads] if _is_of_program(graph, leads) else []
-    for name in dict.fromkeys(names):
+    ranges = [*between["name"], *([leads] if _is_of_program(graph, leads) else [])]
+    for name in dict.fromkeys(names + ranges):
         if _LOADER not in name:
-            yield Scale(Selection(name=_expression(name, texts)), _HALF), name
+            inside = module_expression(graph, name) if name in ranges else ""
+            chosen = Selection(name="" if inside else _expression(name, texts), inside=inside)
+            yield Scale(chosen, _HALF), name
     for code, name in enumerate(texts):
         if _OWN_LOADER not in name:
             continue
@@ -193,7 +224,7 @@ def _candidates(
 def _is_of_program(graph: EventGraph, name: str) -> bool:
     """Whether a name is of a module or a function of Python, and not of a range of PyTorch."""
     python = (graph.gather("category") == "python").to_numpy()
-    return name.startswith(_MODULE) or bool((graph.names().to_numpy()[python] == name).any())
+    return name.startswith(CALL) or bool((graph.names().to_numpy()[python] == name).any())
 
 
 def _is_whole(graph: EventGraph, path: CriticalPath, name: str) -> bool:
@@ -273,7 +304,7 @@ def _expression(name: str, others: Iterable[str]) -> str:
     """
     if name.startswith("ProfilerStep"):
         return "^ProfilerStep"
-    if name.startswith(_MODULE):  # a leading range has no number
+    if name.startswith(CALL):  # a leading range has no number
         return rf"^{re.escape(name)}(_\d+)?$"
     if len(name) > _LONG_NAME and others:
         for word in _WORD.findall(name):

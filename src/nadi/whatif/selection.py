@@ -7,7 +7,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,14 @@ import numpy as np
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.graph.module_tree import BY_GRADIENTS, PHASES, ModuleTree, find_modules
+from nadi.graph.module_tree import (
+    BY_GRADIENTS,
+    CALL,
+    PHASES,
+    ModuleTree,
+    find_modules,
+    function_name,
+)
 from nadi.graph.windows import find_steps, steps_of_operations
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.rows import nearest
@@ -138,6 +145,38 @@ def selected_modules(graph: EventGraph, selection: Selection) -> ModuleParts | N
     if not selection.inside:
         return None
     return module_parts(graph, _compiled(selection.inside))
+
+
+def module_expression(graph: EventGraph, name: str) -> str:
+    """Return an expression by which ``in=`` selects the modules of a name alone, or "" without any.
+
+    Of a function it is the name without its file, if that is enough.
+    """
+    tree = modules_of(graph)
+    wanted = tree.operations(tree.named(name))
+    own = name.removeprefix(CALL)
+    for text in (re.escape(function_name(own)), rf"(.*\.)?{re.escape(own)}"):
+        found = tree.operations(tree.matching(re.compile(text)))
+        if wanted.any() and (found == wanted).all():
+            return text
+    return ""
+
+
+def whole(graph: EventGraph, selection: Selection) -> Bools:
+    """Find the operations of a selection, and of modules the calls too; bool, shape (ops,).
+
+    A call of a module is what its thread does between its operations. It is none of those that have
+    a name or a kind.
+
+    - Raises UsageError as ``select`` does.
+    """
+    chosen = select(graph, selection)
+    parts = selected_modules(graph, selection)
+    if parts is None or selection.name or selection.kinds:
+        return chosen
+    calls = parts.tree.is_called & parts.tree.operations(parts.modules)
+    others = replace(selection, inside="")
+    return chosen | (calls & select(graph, others) if others != Selection() else calls)
 
 
 def launchers(graph: EventGraph) -> Ints:
@@ -304,7 +343,7 @@ def module_parts(graph: EventGraph, pattern: re.Pattern[str]) -> ModuleParts | N
     A module consists of everything that runs in its calls, of the backward of its
     operators, and of the operators of an optimizer that work on its parameters. O(ops * depth).
     """
-    tree = _tree(graph)
+    tree = modules_of(graph)
     modules = tree.matching(pattern)
     is_whole = bool(modules.any())
     if not is_whole:
@@ -318,10 +357,11 @@ def module_parts(graph: EventGraph, pattern: re.Pattern[str]) -> ModuleParts | N
 
 def has_modules(graph: EventGraph) -> bool:
     """Return whether calls of modules were recorded."""
-    return _tree(graph).is_recorded
+    return modules_of(graph).is_recorded
 
 
-def _tree(graph: EventGraph) -> ModuleTree:
+def modules_of(graph: EventGraph) -> ModuleTree:
+    """Return the modules of a job, which are found once."""
     tree = _found.get(graph)
     if tree is None:
         tree = _found[graph] = find_modules(graph)

@@ -412,6 +412,8 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     most = f"{before}{_led(leads)}" if leads.name else f"no operator ({format_ns(leads.time_ns)})"
     if leads.range_name:
         share = _share(leads.range_ns, verdict)
+        if leads.called_ns < leads.range_ns:
+            share += f" with its backward, {_share(leads.called_ns, verdict)} without"
         most = f"{_shown(leads.range_name)} ({share}), of that most in {most}"
     others = {"between operations": verdict.gaps_ns, "in runtime calls": verdict.calls_ns}
     parts = [(_share(time, verdict), what) for what, time in others.items()

@@ -17,6 +17,7 @@ import polars as pl
 from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.module_tree import CALL
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.graph.stragglers import Stragglers
 from nadi.graph.time_parts import RankCommunication
@@ -27,7 +28,7 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import kernel_class, pattern
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
-from nadi.whatif.selection import covered
+from nadi.whatif.selection import covered, modules_of
 
 _LEAST = 3  # repeats: with fewer, their variation is not known
 
@@ -114,31 +115,32 @@ def student_above(value: float, freedom: int) -> float:
 _HOST = ("host op", "host gap", "launch")
 _ALL_OF_IT = 0.9  # of a path: what holds so much says no more than the whole
 _MOST_OF_IT = 0.5  # of a range
-_MODULE = "nn.Module: "
-_NUMBER = rf"^({_MODULE}.*)_\d+$", "${1}"  # of a module among those of its class
+
+_NUMBER = rf"^({CALL}.*)_\d+$", "${1}"  # of a module among those of its class
 
 
 def leading_range(
     graph: EventGraph, path: CriticalPath, most_ns: int
-) -> tuple[str, int, pl.DataFrame] | None:
+) -> tuple[str, int, int, pl.DataFrame] | None:
     """Find the range in which the host spends most time of a path.
 
     Ranges are annotations and modules, or without modules functions of Python, but for the marks of
     steps and communication. Modules of a class, which differ by a number at their ends, are one
-    range.
+    range. To a module belongs its backward, and what an optimizer does for it.
 
     - ``most_ns``: The time of the operation with most of it.
-    - Returns name, ns and segments, or None: Of the smallest range that holds half of the range
-      with most time, if that is more than of any operation, and no more than nine tenths of the
-      path; the segments of operations of the host in it. None too if half of its time is its own,
-      as it is an operation then. O(path * depth + ops).
+    - Returns name, ns, ns in its calls, and segments, or None: Of the smallest range that holds
+      half of the range with most time, if that is more than of any operation, and no more than
+      nine tenths of the path; the segments of operations of the host in it. None too if half of
+      its time is its own, as it is an operation then. O(path * depth + ops).
     """
     segments = path.segments.filter(pl.col("kind").is_in(_HOST) & (pl.col("node") >= 0))
     segments = segments.with_columns(ns=pl.col("end") - pl.col("start")).with_row_index("at")
     op = _operations(graph, segments)
     is_range = _ranges(graph)
-    pairs = _around(graph, op, is_range)
-    pairs = pairs.join(segments.select("at", "ns"), on="at")
+    called = _around(graph, op, is_range)
+    later = _belonging(graph, op).join(called, on="range", how="semi")
+    pairs = pl.concat([called, later]).unique().join(segments.select("at", "ns"), on="at")
     sums = pairs.group_by("range").agg(pl.sum("ns"))
     wide = sums.filter((pl.col("ns") > most_ns) & (pl.col("ns") <= _ALL_OF_IT * path.length))
     if not wide.height:
@@ -151,11 +153,14 @@ def leading_range(
     chosen = segments.filter(pl.col("at").is_in(pairs.filter(range=name)["at"].implode()))
     own = int(chosen.filter(pl.col("name").str.replace(*_NUMBER) == name)["ns"].sum())
     chosen = chosen.filter(~pl.Series(is_range[op]).gather(chosen["at"]))
-    return (name, int(whole), chosen) if own < _MOST_OF_IT * whole and chosen.height else None
+    if own >= _MOST_OF_IT * whole or not chosen.height:
+        return None
+    in_calls = segments.filter(pl.col("at").is_in(called.filter(range=name)["at"].implode()))
+    return name, int(whole), int(in_calls["ns"].sum()), chosen
 
 
 def _ranges(graph: EventGraph) -> Bools:
-    category, is_module = graph.gather("category"), graph.named(f"^{_MODULE}")
+    category, is_module = graph.gather("category"), graph.named(f"^{CALL}")
     found = (category == "annotation").to_numpy() | is_module
     if not is_module.any():  # a profiler with stacks records all functions, and modules beside them
         holds = np.zeros(graph.num_ops, dtype=np.bool_)
@@ -179,6 +184,19 @@ def _around(graph: EventGraph, op: Ints, is_range: Bools) -> pl.DataFrame:
     where = np.concatenate([np.empty(0, dtype=np.uint32), *positions])
     names = graph.names(ops).str.replace(*_NUMBER)
     return pl.DataFrame({"at": where, "range": names}).unique()
+
+
+def _belonging(graph: EventGraph, op: Ints) -> pl.DataFrame:
+    """Return the names of the modules to which each segment's operation belongs, as ``_around``."""
+    tree = modules_of(graph)
+    names = pl.Series(tree.names(), dtype=pl.String).str.replace(*_NUMBER)
+    at, module = np.arange(op.size, dtype=np.uint32), tree.module[op]
+    found = [pl.DataFrame({"at": at[:0], "range": names[:0]})]
+    while (module >= 0).any():
+        at, module = at[module >= 0], module[module >= 0]
+        found.append(pl.DataFrame({"at": at, "range": names[module]}))
+        module = tree.parent[module]
+    return pl.concat(found)
 
 
 def _operations(graph: EventGraph, segments: pl.DataFrame) -> Ints:
@@ -305,10 +323,11 @@ class Leading:
         The class of a kernel, else empty, and the time of all kernels of that class on the path.
     is_wait
         Whether it is the time before an operation, which another thread waited to begin.
-    range_name, range_ns
-        Of the host: the range around it with most time of the path, and that time, if that is more
-        than of any operation, and not all of the path; else empty. ``name`` is then the operation
-        with most time in it.
+    range_name, range_ns, called_ns
+        Of the host: the range with most time of the path, and that time, if that is more than of
+        any operation, and not all of the path; else empty. To a module, or a function or a range
+        that counts as one, belongs its backward and the optimizer's work for it; without these it
+        is ``called_ns``. ``name`` is then the operation with most time in it.
     is_gap
         Whether it is the long gaps before an operation, which nothing names, and which repeat: what
         the thread does there is Python, or a wait.
@@ -327,6 +346,7 @@ class Leading:
     is_wait: bool = False
     range_name: str = ""
     range_ns: int = 0
+    called_ns: int = 0
     is_gap: bool = False
     one_off: OneOff | None = None
 
@@ -600,10 +620,10 @@ def _leading(
         classes = found.group_by("of").agg(pl.sum("time")).sort("time", "of", descending=True)
         leads, class_ns = classes.row(0)
         found = found.filter(of=leads)
-    segments, around, around_ns = path.segments, "", 0
+    segments, around, around_ns, called_ns = path.segments, "", 0, 0
     most = int(found["time"][0]) if found.height else 0
     if part == "host" and (leads_range := leading_range(graph, path, most)):
-        around, around_ns, segments = leads_range
+        around, around_ns, called_ns, segments = leads_range
         found = operations_of(segments)
     repeated = [gap for gap in gaps if gap.times > 1]
     if part == "host" and repeated:
@@ -628,7 +648,7 @@ def _leading(
     one_off = _one_off(graph, stretches, path.length) if kind == "host op" else None
     return Leading(
         name, time, count, longest["end"], communicates, leads, class_ns, waits, around, around_ns,
-        one_off=one_off,
+        called_ns, one_off=one_off,
     )  # fmt: skip
 
 
