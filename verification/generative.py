@@ -467,11 +467,11 @@ def one_axis(checks: Checks) -> None:
             both = [errors_of(compared(real, made)) for made in (new, old)]
             worse = [name for name in both[0] if both[0][name] > both[1][name] + AS_BEFORE]
             detail = "; ".join(
-                f"{name} {100 * own:.2f} %, before {100 * both[1][name]:.2f} %"
-                for name, own in both[0].items()
-            )
+                f"{name} {100 * own:.2f} %, its {100 * both[1][name]:.2f} %"
+                for name, own in both[0].items() if name in ("step", "volume", "optimizer")
+            )  # fmt: skip
             about = f"{family}, hidden {hidden}, {layers} layers, dp {dp}"
-            checks.add(f"{about}: no worse than the model of sequences", not worse, detail)
+            checks.add(f"{about}, no worse than a model of sequences", not worse, detail)
 
 
 def errors_of(apart: Apart) -> dict[str, float]:
