@@ -315,18 +315,18 @@ def page(scores: Scores) -> str:
         "[synthesize.md](synthesize.md) says what is learned.",
         "",
         "Distances from 0 (equal) to 1 (nothing in common). Which step, width, depth and number of",
-        "ranks is held back is drawn. The floor is another step of the same recording, also drawn;",
-        "the naive guess is that step, or the most similar learned job, with each column shuffled.",
-        "`far` is over half of the way to the guess; `-` has no room: the guess is as near as the",
-        "floor.",
+        "ranks is held back is drawn. In parentheses: the floor, which is another step of the same",
+        "recording, also drawn, and 0 for generated jobs; and the naive guess, which is that step,",
+        "or the most similar learned job, with each column shuffled. **Bold** is over half of the",
+        "way to the guess, where the guess is not as near as the floor.",
     ]
-    for case in dict.fromkeys(row[0] for row in scores.rows):
-        lines += ["", f"## {case}", "", "| measure | distance | floor | naive guess | |",
-                  "|---|---|---|---|---|"]  # fmt: skip
-        for measure, distance, floor, ceiling in merged(scores, case):
-            near = "near" if distance <= max((floor + ceiling) / 2, EQUAL) else "far"
-            mark = near if ceiling > floor + EQUAL else "-"
-            lines.append(f"| {measure} | {distance:.3f} | {floor:.3f} | {ceiling:.3f} | {mark} |")
+    for about, cases in list(groups_of_cases(scores).items())[:2]:
+        lines += ["", f"## {about.capitalize()}", "", f"| measure | {' | '.join(cases)} |",
+                  f"|---|{'---|' * len(cases)}"]  # fmt: skip
+        found = {case: {row[0]: row[1:] for row in merged(scores, case)} for case in cases}
+        for measure in dict.fromkeys(name for own in found.values() for name in own):
+            cells = [written(found[case].get(measure)) for case in cases]
+            lines.append(f"| {measure} | {' | '.join(cells)} |")
     lines += [
         "", "## Makespans", "",
         f"Errors of makespans on {' and '.join(SYSTEMS)}; with `--all` on all shipped systems."
@@ -345,6 +345,16 @@ def page(scores: Scores) -> str:
             f"{_percentages(made, ' | ')} | {_percentages(own, ' | ')} |"
         )
     return "\n".join([*lines, ""])
+
+
+def written(found: tuple[float, float, float] | None) -> str:
+    """Write a distance with its floor and the naive guess; nothing where there is none."""
+    if found is None:
+        return ""
+    distance, floor, ceiling = found
+    is_far = ceiling > floor + EQUAL and distance > max((floor + ceiling) / 2, EQUAL)
+    own = f"**{distance:.3f}**" if is_far else f"{distance:.3f}"
+    return f"{own} ({floor:.3f}, {ceiling:.3f})"
 
 
 def _percentages(shares: list[float], between: str = ", ") -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies
 
 from nadi.sharing.conditional.decision_trees import grow
-from nadi.sharing.conditional.program_learning import presence
+from nadi.sharing.conditional.program_learning import presence, within
 from nadi.sharing.conditional.size_laws import FITS, LawFinder
 from nadi.sharing.conditional.stage_values import StageValues, values_of_stages, with_usual
 
@@ -57,6 +57,49 @@ def test_a_law_is_found_and_holds_beyond_its_cases(name: str) -> None:
     law = LawFinder(learned).find(range(150), np.array([LAWS[name](one) for one in learned]))
     for one in cases(40, 1, most=8192):
         assert law.at(one.sizes | one.facts) == pytest.approx(LAWS[name](one), rel=10 * FITS)
+
+
+def with_flags(count: int, seed: int, most: int = 1024) -> list[StageValues]:
+    """Return cases with more facts, one of which few cases have together with another."""
+    random = np.random.default_rng(seed)
+    found = []
+    for place, one in enumerate(cases(count, seed, most)):
+        bias, other = (float(random.integers(2)) for _ in range(2))
+        facts = {**one.facts, "bias": bias, "other": other}
+        facts["gated"] = float(place % 50 == 0) if bias else one.facts["gated"]
+        found.append(one._replace(facts=facts))
+    return found
+
+
+def of_layer(v: StageValues) -> float:
+    """Return a sum whose small terms are a thousandth of it, one of them in few cases only."""
+    sizes, facts = v.sizes, v.facts
+    wide = sizes["ffn"] * sizes["per_tp"]
+    return (
+        4 * sizes["hidden"] * wide + (4 + 8 * facts["other"]) * sizes["hidden"]
+        + 4 * (sizes["hidden"] + wide * (1 + facts["gated"])) * facts["bias"]
+        + 12 * wide * facts["tied"]
+    )  # fmt: skip
+
+
+def test_a_long_law_holds_to_the_byte_and_sums_of_it_too() -> None:
+    learned = [
+        one._replace(sizes={"products": 0.0, "layer_products": 0.0, **one.sizes})
+        for one in with_flags(200, 0)
+    ]  # fmt: skip
+
+    def of_stage(v: StageValues) -> float:
+        return 3 * v.sizes["stage_layers"] * of_layer(v) + 12 * v.sizes["hidden"] * v.sizes["vocab"]
+
+    finder = LawFinder(learned)
+    law, of_all = (
+        finder.find(range(200), np.array([of(one) for one in learned]))
+        for of in (of_layer, of_stage)
+    )  # fmt: skip
+    for one in with_flags(100, 1, most=65_536):
+        values = one.sizes | one.facts
+        assert law.at(values) == pytest.approx(of_layer(one), rel=1e-12)
+        assert of_all.at(values) == pytest.approx(of_stage(one), rel=1e-12)
 
 
 def test_a_law_of_sides() -> None:
@@ -112,3 +155,27 @@ def test_operations_of_few_jobs_depend_on_what_others_like_them_depend_on() -> N
         assert not tree.decide({**asked, "recompute": 0.0})
     other = presence(facts, answers, {"gated", "ranks"})  # these do not suffice
     assert all(other.decide(own) == holds for own, holds in zip(facts, answers, strict=True))
+
+
+def test_what_few_jobs_have_beside_its_twin_is_there_where_the_twin_is() -> None:
+    """Of three jobs with experts one sends their gradients; that it alone recomputes is chance."""
+    facts = [
+        {"sharded": sharded, "ranks": ranks, "recompute": recompute, "experts": 0.0}
+        for sharded in (0.0, 1.0) for ranks in (0.0, 1.0) for recompute in (0.0, 1.0)
+    ] * 4  # fmt: skip
+    facts += [
+        {"sharded": 0.0, "ranks": 1.0, "recompute": 1.0, "experts": 1.0},
+        {"sharded": 1.0, "ranks": 1.0, "recompute": 0.0, "experts": 1.0},
+        {"sharded": 0.0, "ranks": 0.0, "recompute": 0.0, "experts": 1.0},
+    ]
+    sends = [one["ranks"] > one["sharded"] for one in facts]
+    twin = presence(facts, sends, ())
+    of_experts = [one["experts"] * there > 0 for one, there in zip(facts, sends, strict=True)]
+    tree = within(twin, facts, of_experts)
+    assert tree is not None
+    for recompute in (0.0, 1.0):
+        asked = {"recompute": recompute, "experts": 1.0}
+        assert tree.decide({**asked, "ranks": 1.0, "sharded": 0.0})
+        assert not tree.decide({**asked, "ranks": 1.0, "sharded": 1.0})
+        assert not tree.decide({**asked, "ranks": 0.0, "sharded": 0.0})
+    assert within(twin, facts, [True] * len(facts)) is None

@@ -102,7 +102,13 @@ class _Maker:
 
     def rows(self, values: StageValues) -> _Rows:
         """Return the operations of a stage, in order."""
-        has_others = [self._has_others(one, values) for one in self.model.templates]
+        first = values.stage * self.inner
+        own_ranks = np.arange(first, first + self.inner)
+        ways = {
+            way: members.shape[1] > 1 and bool(np.isin(own_ranks, members).all())
+            for way, members in self.members.items()
+        } | {"": True}
+        has_others = [self._has_others(one, values, ways) for one in self.model.templates]
 
         @cache
         def body(kind: str, slot: int, own: tuple[tuple[str, float], ...]) -> _Visited:
@@ -137,19 +143,18 @@ class _Maker:
             before = kind
         return found
 
-    def _has_others(self, template: OperationTemplate, values: StageValues) -> bool:
+    def _has_others(
+        self, template: OperationTemplate, values: StageValues, ways: Mapping[str, bool]
+    ) -> bool:
         """Return whether those whom an operation of a stage communicates with are there.
 
         Where few jobs were learned, a tree may say otherwise.
+
+        - ``ways``: Whether all ranks of the stage are in groups of several that lie so.
         """
         if template.key.node_kind in _MESSAGES:
             return 0 <= values.stage + template.peer < values.stages
-        if not template.way:
-            return True
-        members = self.members[template.way]
-        first = values.stage * self.inner
-        own = np.arange(first, first + self.inner)
-        return members.shape[1] > 1 and bool(np.isin(own, members).all())
+        return ways[template.way]
 
     def _visited(
         self, kind: str, slot: int, facts: dict[str, float], has_others: Sequence[bool]
@@ -213,17 +218,22 @@ class _Program:
 def _sizes(model: ConditionalModel, values: StageValues, rows: _Rows) -> _Sizes:
     found = _Sizes([], [], [], [])
     of_stage = values.sizes | values.facts
-    own = [[_whole(law.at(of_stage), 1) for law in one.sides] for one in model.templates]
+    used = set(rows.template.tolist())
+    own = [
+        [_whole(law.at(of_stage), 1) for law in one.sides] if number in used else []
+        for number, one in enumerate(model.templates)
+    ]
     table = np.array([one or [-1] * 4 for one in own], dtype=np.int64)
     first = slice(rows.first_segment)
     names = [model.templates[one].key.name for one in rows.template[first].tolist()]
     of_stage |= sums_of_products(
         table[rows.template[first]], rows.layer[first], names, values.sizes
     )
-    for one, sides in zip(model.templates, own, strict=True):
+    for number, (one, sides) in enumerate(zip(model.templates, own, strict=True)):
         of_row = of_stage | {f"side_{place}": float(side) for place, side in enumerate(sides)}
         for law, column in zip((one.flops, one.bytes, one.comm_bytes), found[:3], strict=True):
-            column.append(-1 if law is None else _whole(law.at(of_row), 0))
+            stated = law if number in used else None
+            column.append(-1 if stated is None else _whole(stated.at(of_row), 0))
         found.sides.append(sides)
     return found
 

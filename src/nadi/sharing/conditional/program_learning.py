@@ -41,6 +41,7 @@ FIRST_OF_VISIT = -2
 _NAMES = ("flops", "bytes", "comm_bytes")
 _Place = tuple[str, int]
 _Facts = tuple[tuple[str, float], ...]
+_SizeLaws = tuple[Law | None, Law | None, Law | None, tuple[Law, ...]]
 
 
 class _Instance(NamedTuple):
@@ -150,16 +151,25 @@ class _Learner:
         waits = self._waits()
         made: dict[OperationKey, OperationTemplate] = {}
         matters: dict[tuple[str, ...], set[str]] = defaultdict(set)
-        # those of most stages first, so that their laws are known to those of few
-        for key in sorted(self.number, key=lambda one: -len(self.rows[one])):
+        # those of most stages first, so that their laws are known to those of few; and those of
+        # layers before those of stages, which are sums of them
+        often = sorted(self.number, key=lambda one: -len(self.rows[one]))
+        sizes = {
+            key: laws.of(self.rows[key]) for key in sorted(often, key=lambda one: one.slot != LAYER)
+        }
+        for key in often:
             own = self.visits[key.kind, key.slot]
             answers = [key in one.keys for one in own]
             others = (key.kind, key.phase), (key.name,)
             near = set().union(*(matters[one] for one in others))
             present = presence([one.facts for one in own], answers, near)
+            for twin in made:
+                if key == twin._replace(of_experts=True, stream=key.stream):
+                    beside = within(made[twin].present, [one.facts for one in own], answers)
+                    present = beside or present
             for one in others:
                 matters[one] |= present.facts
-            made[key] = self._template(key, present, waits.get(key, ()), laws)
+            made[key] = self._template(key, present, waits.get(key, ()), sizes[key])
         templates = [made[key] for key in self.number]
         kinds = tuple(dict.fromkeys(kind for kind, _ in self.bodies))
         batched = {one.kind: one.micro_batch >= 0 for p in self.programs for one in p.segments}
@@ -175,10 +185,10 @@ class _Learner:
         )  # fmt: skip
 
     def _template(
-        self, key: OperationKey, present: DecisionTree, waits: tuple[Relation, ...], laws: _Laws
-    ) -> OperationTemplate:
+        self, key: OperationKey, present: DecisionTree, waits: tuple[Relation, ...],
+        sizes: _SizeLaws,
+    ) -> OperationTemplate:  # fmt: skip
         rows = self.rows[key]
-        found = laws.of(rows)
         ways = frozenset.intersection(
             *(self.programs[case].ways[row] for case, row in rows.items())
         )
@@ -187,7 +197,7 @@ class _Learner:
             raise InputError("jobs", what, "learn from jobs of one kind")
         way = min(ways, key=lambda one: (len(re.split("[+ ]", one)), one), default="")
         peers = {int(self.programs[case].peers[row]) for case, row in rows.items()}
-        return OperationTemplate(key, present, waits, *found, way=way, peer=min(peers, key=abs))
+        return OperationTemplate(key, present, waits, *sizes, way=way, peer=min(peers, key=abs))
 
     def _alike(self, templates: Sequence[OperationTemplate], schedules: Sequence[bool]) -> int:
         """Count the stages whose segments and visits all come back."""
@@ -318,6 +328,30 @@ def presence(
     return of_others if suffices and len(of_others.facts) <= len(of_all.facts) else of_all
 
 
+def within(
+    twin: DecisionTree, facts: Sequence[Mapping[str, float]], answers: Sequence[bool]
+) -> DecisionTree | None:
+    """Return when an operation is there that is only where its twin is; None if this is not so.
+
+    What decides on the twin, which more jobs have, need not be found again; the rest is found
+    where the twin is.
+    """
+    both = [(own, holds) for own, holds in zip(facts, answers, strict=True) if twin.decide(own)]
+    if sum(holds for _, holds in both) < sum(answers):
+        return None
+    # of equally good questions the first one is asked: a fact of those who have the operation
+    both.sort(key=lambda one: not one[1])
+    return _put_in(twin, _tree([own for own, _ in both], [holds for _, holds in both]))
+
+
+def _put_in(tree: DecisionTree, inner: DecisionTree) -> DecisionTree:
+    if tree.low is None or tree.high is None:
+        return inner if tree.answer else tree
+    return DecisionTree(
+        tree.answer, tree.fact, tree.least, _put_in(tree.low, inner), _put_in(tree.high, inner)
+    )
+
+
 def _tree(facts: Sequence[Mapping[str, float]], answers: Sequence[int | bool]) -> DecisionTree:
     if len(set(answers)) == 1:
         return DecisionTree(int(answers[0]))
@@ -364,9 +398,7 @@ class _Laws:
         self.found = 0
         self.alike = 0
 
-    def of(
-        self, rows: Mapping[int, int]
-    ) -> tuple[Law | None, Law | None, Law | None, tuple[Law, ...]]:
+    def of(self, rows: Mapping[int, int]) -> _SizeLaws:
         """Return the laws of FLOPs, bytes, bytes sent and sides of a template."""
         cases = list(rows)
         sizes = np.array([self.programs[case].sizes[row] for case, row in rows.items()])

@@ -4,18 +4,24 @@ A law is a sum of few products with coefficients of at least 0, chosen one after
 (orthogonal least squares, Chen et al. 1989) by relative errors, so that small sizes count as much
 as large ones. Where no sum fits, the cases are divided by a fact, and each half gets a law of its
 own. Of the laws that fit the shortest is taken, as it is the likeliest to hold elsewhere.
+
+Sizes are counted, so that a long law whose factors are whole and that meets them to the byte is the
+true one (``whole_laws.py``): it comes before all others, and others may be sums of it, as what a
+stage has is of what its layers have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import gcd
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from nadi.sharing.conditional.stage_values import StageValues
+from nadi.sharing.conditional.whole_laws import whole_terms
 from nadi.trace.arrays import Bools, Floats, Ints
 
 FITS = 1e-4
@@ -27,7 +33,7 @@ _STARTS = 6
 _SIDES = 4
 _AXES = ("per_tp", "per_dp")
 _SHARES: tuple[tuple[str, ...], ...] = ((), ("per_tp",), ("per_dp",), _AXES, ("per_edp",))
-_BATCHES = ("micro_batch", "tokens", "whole_tokens")
+_BATCHES = ("micro_batch", "tokens", "own_tokens", "whole_tokens")
 _SUMS = (
     "products", "layer_products", "layer_dense", "layer_experts", "dense_products",
     "expert_products",
@@ -35,6 +41,7 @@ _SUMS = (
 _OF_PLAN = ("schedule", "recompute", "attention =", "sequence_parallel", "zero", "dp", "cp", "pp")
 _MOST_QUESTIONS = 3
 _FEW_TERMS = 4.0
+_OF_LAW, _LIKELY = "law ", 2
 _FIRST_TERMS = 3
 _FEW_CASES = 4
 _TELLING = 64  # a size that no law meets by chance
@@ -107,6 +114,7 @@ class LawFinder:
             if len({one.get(name, 0.0) for one in self.values}) > 1
         ]  # fmt: skip
         self._known: list[tuple[Law, Floats]] = []
+        self._whole: list[tuple[Law, Floats]] = []
 
     def find(self, rows: Sequence[int], sizes: Floats, sides: Floats | None = None) -> Law:
         """Return the law of sizes.
@@ -132,8 +140,17 @@ class LawFinder:
             factor = float(np.median(sizes / np.maximum(everywhere[chosen], 1e-9)))
             if np.abs(factor * everywhere[chosen] - sizes).max() < FITS * sizes.min():
                 return law if abs(factor - 1) < FITS else _times(law, factor)
+        sums = self._sums(chosen)
+        for names, column in zip(sums.names, sums.table.T, strict=True):
+            factor = float(np.median(sizes / np.maximum(column, 1e-9)))
+            if np.abs(factor * column - sizes).max() < FITS * sizes.min():
+                return self._of_base(((factor, names),))
         law = self._found(chosen, sizes)
         self._remember(law)
+        factors = [factor for factor, _ in law.terms]
+        if len(factors) > _FEW_TERMS and all(map(float.is_integer, factors)):
+            one = _times(law, 1 / gcd(*map(int, factors)))
+            self._whole.append((one, np.array([one.at(each) for each in self.values])))
         return law
 
     def _remember(self, law: Law) -> None:
@@ -151,10 +168,60 @@ class LawFinder:
             if found and min(found, key=lambda one: one.rank).rank <= (False, _FEW_TERMS):
                 break
             own = candidates.at(rows)
-            found.append(_best_law(own, sizes, _STARTS))
+            found.append(self._best(own, rows, sizes))
             if min(one.error for one in found) >= FITS:
                 found.append(self._divided(own, rows, sizes, _MOST_QUESTIONS))
         return min(found, key=lambda one: one.rank).law
+
+    def _best(self, own: _Candidates, rows: Ints, sizes: Floats) -> _Fitted:
+        """Return the law that meets sizes to the byte, else the nearest."""
+        near = _best_law(own, sizes, _STARTS)
+        if near.rank <= (False, _FEW_TERMS):
+            return near
+        sums = self._sums(rows)
+        every = _Candidates([*own.names, *sums.names], np.hstack([own.table, sums.table]))
+        weight = 1.0 / np.maximum(sizes, 1.0)
+        columns, wanted = every.table * weight[:, None], sizes * weight
+        likely = np.argsort(-_gains(columns[:, len(own.names) :], wanted), kind="stable")
+        guesses = [
+            _sum_of_terms(every.names, columns, wanted, len(own.names) + first, _MOST_TERMS).law
+            for first in likely[:_LIKELY].tolist()
+        ]
+        facts = {
+            name: np.array([self.values[row].get(name, 0.0) for row in rows.tolist()])
+            for name in self._facts if not name.startswith(_OF_PLAN)
+        }  # fmt: skip
+        for guess in (*guesses, near.law):
+            terms = whole_terms(
+                every.names, every.table, sizes, [names for _, names in guess.terms], facts,
+                lambda left: [names for _, names in _best_law(every, left, 1).law.terms],
+            )  # fmt: skip
+            if terms:
+                return _Fitted(self._of_base(terms), 0.0, 0.0, (False, 1.0))
+        return near
+
+    def _sums(self, rows: Ints) -> _Candidates:
+        """Return whole laws as candidates: times the layers of a stage, shared by ranks."""
+        names, columns = [], [np.zeros((rows.size, 0))]
+        for number, (_, everywhere) in enumerate(self._whole):
+            for more in (*_SHARES, *(("stage_layers", *one) for one in _SHARES)):
+                factors = [
+                    [_value(name, self.values[row]) for name in more] for row in rows.tolist()
+                ]
+                names.append((f"{_OF_LAW}{number}", *more))
+                columns.append((everywhere[rows] * np.prod(factors, axis=1))[:, None])
+        return _Candidates(names, np.hstack(columns))
+
+    def _of_base(self, terms: Sequence[tuple[float, tuple[str, ...]]]) -> Law:
+        """Return the law of terms, of which some are other laws times factors."""
+        found: list[tuple[float, tuple[str, ...]]] = []
+        for factor, names in terms:
+            if names and names[0].startswith(_OF_LAW):
+                base, _ = self._whole[int(names[0].removeprefix(_OF_LAW))]
+                found += [(factor * times, (*own, *names[1:])) for times, own in base.terms]
+            else:
+                found.append((factor, names))
+        return Law(tuple(found))
 
     def _divided(self, own: _Candidates, rows: Ints, sizes: Floats, questions: int) -> _Fitted:
         """Return laws between which facts decide."""
@@ -175,7 +242,7 @@ class LawFinder:
             return _Fitted(Law(), np.inf, np.inf, (True, np.inf))
         halves = []
         for part in (~best[2], best[2]):
-            half = _best_law(own.at(part), sizes[part], _STARTS)
+            half = self._best(own.at(part), rows[part], sizes[part])
             if half.error >= FITS and questions > 1:
                 other = self._divided(own.at(part), rows[part], sizes[part], questions - 1)
                 half = min(half, other, key=lambda one: one.rank)

@@ -159,20 +159,25 @@ def _sizes(known: Conditions) -> dict[str, float]:
     elif "ffn" in found:
         found["dense_width"] = found["ffn"]
     batch = float(known["micro_batch"])
+    tokens = batch * found["sequence"] / cp
     return {
-        **found, "micro_batch": batch, "tokens": batch * found["sequence"] / cp,
+        **found, "micro_batch": batch, "tokens": tokens,
+        # outside of products that tensor parallel ranks share
+        "own_tokens": tokens / tp if known.get("sequence_parallel") else tokens,
         "whole_tokens": batch * found["sequence"], "per_tp": 1 / tp, "per_dp": 1 / (dp * cp),
     }  # fmt: skip
 
 
 def _facts(known: Conditions) -> dict[str, float]:
-    # first, as equally good questions are asked in this order, and both axes share weights
+    # first, as equally good questions are asked in this order, and both axes share weights; then
+    # what kind of layers there are, before how these are spread
     found = {"dp * cp > 1": float(int(known["dp"]) * int(known["cp"]) > 1)}
+    if EXPERTS in known:
+        found["has experts"] = 1.0
     found |= {f"{axis} > 1": float(int(known[axis]) > 1) for axis in AXES}
     if "kv_heads" in known:
         found["tp > kv_heads"] = float(int(known["tp"]) > int(known["kv_heads"]))
     if EXPERTS in known:
-        found["has experts"] = 1.0
         found["expert_tp > 1"] = float(_expert_tp(known) > 1)
         found["ep > 1"] = float(int(known[SHARED]) > 1)
         found["edp > 1"] = float(_expert_ranks(known) > 1)
