@@ -97,7 +97,7 @@ _TIMES = tuple(
 )
 _ALIKE = 0.25  # layers share a row that differ from their median by at most this part of it
 _MAX_ROWS, _MOST_MODULES = 40, 100  # in text, and on pages
-_NO_MODULES = "modules: none recorded; nadi.record(..., stacks=True) records them"
+_NO_MODULES = "modules: none recorded; nadi record and nadi.record record them"
 _NOT_RECORDED = " (annotations and functions)"
 _DIGITS = "0123456789"
 _INDENT = "  "
