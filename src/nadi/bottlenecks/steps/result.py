@@ -47,7 +47,7 @@ from nadi.systems.library import read_system_file, recorded_devices, shipped_sys
 from nadi.systems.system import System
 from nadi.trace.categories import OTHER_KERNELS
 from nadi.trace.trace import Job
-from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.units import format_count, format_ns, format_percent, format_range, shown_name
 from nadi.whatif.balance_change import Balance
 from nadi.whatif.changes import NoGaps, Remove, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import LEVEL
@@ -541,7 +541,7 @@ def _share(time: int, verdict: Verdict) -> str:
 
 
 def _shown(name: str) -> str:
-    return printable(name, _NAME_IN_LINE)
+    return shown_name(name, _NAME_IN_LINE)
 
 
 def _in_words(one: TriedChange) -> str:
