@@ -5,7 +5,8 @@ and decode; without a tier, and with each kind of tensors in one of a drawn band
 without a tier, more are drawn that shard gradients or weights (ZeRO 2 and 3), share sequences
 (context parallelism), have stages of unequal layers, in chunks and not, count embedding and head
 as layers, or train adapters alone. Of training with a tier that stages share, plans of several
-stages are drawn, in chunks and not, with each kind of recomputation and of placed tensors. Of each
+stages are drawn, in chunks and not, with each kind of recomputation and of placed tensors, and in
+chunks with a tier of each rank's own. Of each
 plan, on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the
 generated job (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and
 the placement in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and
@@ -73,6 +74,10 @@ SHARED = [
     ("dense", "shared", "activations,weights"), ("dense", "shared", "optimizer"),
     ("experts", "shared", "activations"), ("dense", "shared", "activations,optimizer"),
 ]  # fmt: skip
+CHUNKED = [
+    (family, "chunked", placed) for placed in ("weights", "activations", "activations,weights")
+    for family in ("dense", "experts")
+]  # fmt: skip
 
 
 class Drawn(NamedTuple):
@@ -104,7 +109,10 @@ def fits(system: str, ranks: int) -> bool:
 
 def draw() -> Iterator[Drawn]:
     """Draw plans that fit the node of their system."""
-    parts = (KINDS, DRAWN), (FORMS, DRAWN_OF_FORMS), (SHARED, DRAWN_OF_SHARED)
+    parts = (
+        (KINDS, DRAWN), (FORMS, DRAWN_OF_FORMS), (SHARED, DRAWN_OF_SHARED),
+        (CHUNKED, DRAWN_OF_SHARED),
+    )  # fmt: skip
     for kinds, count in parts:
         yield from _drawn(random.Random(SEED), kinds, count)
 
@@ -151,9 +159,9 @@ def _form(chance: random.Random, phase: str, plan: dict[str, Any]) -> dict[str, 
         return {"cp": shared, "dp": replicas // shared, "zero": chance.choice((1, 3))}
     if phase == "adapters":
         return {"lora": chance.choice((8, 64)), "zero": chance.choice((1, 3))}
-    if phase == "shared":
+    if phase in ("shared", "chunked"):
         stages = chance.choice([size for size in (2, 4, 8) if replicas % size == 0] or [1])
-        chunks = chance.choice((1, 1, 2)) if stages > 1 else 1
+        chunks = chance.choice((1, 1, 2) if phase == "shared" else (2,)) if stages > 1 else 1
         micro_batches = chance.choice((2, 5, 8)) if chunks == 1 else 2 * stages
         dp = replicas // stages
         return {"pp": stages, "dp": dp, "global_batch": dp * micro_batches, "sequence": 1024,

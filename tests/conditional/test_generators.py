@@ -274,7 +274,7 @@ def test_few_jobs_with_experts_are_enough_beside_dense_ones() -> None:
 def test_ranks_share_experts_as_conditions_say() -> None:
     """Groups, sizes and operations of experts that ranks share come back, and some are refused."""
     ranges = SMALL._replace(ranks=4, stage_layers=(1, 2), micro_batches=(1, 2), experts=(4, 8))
-    jobs = list(generated_jobs(30, 4, ranges._replace(sharing=4)))
+    jobs = list(generated_jobs(12, 4, ranges._replace(sharing=4)))
     model = generator_of_jobs(jobs)
     assert model.fit.stages_alike == model.fit.stages
     (shared, known, _) = next(one for one in jobs if one[1]["ep"] == 4 and int(one[1]["dp"]) > 1)

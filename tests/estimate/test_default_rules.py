@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import msgspec
@@ -197,6 +198,27 @@ def test_collectives_take_what_is_simulated(
         described = machine_of_system(system)
         ranks = tuple(range(0, members * stride, stride))
         expected = collective_time(system, comm_type, size, group=ranks) / 1e9
+        found = collective_seconds(described, comm_type, np.array([float(size)]), own)[0]
+        assert found == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_slowest_of_several_dimensions_hides_the_others(seed: int) -> None:
+    """All-reduces come back to it from later dimensions while it gathers other chunks."""
+    chance = random.Random(seed)
+    shipped = nadi.load_system("tpu-v4", 8)
+    dimensions = tuple(
+        msgspec.structs.replace(one, bandwidth=chance.choice((10.0, 30.0, 100.0, 400.0)))
+        for one in shipped.network.dimensions
+    )
+    network = msgspec.structs.replace(shipped.network, dimensions=dimensions)
+    system = msgspec.structs.replace(shipped, network=network)
+    own = RankGroup(*np.array([[8], [1], [0]]))
+    for comm_type, size in itertools.product(
+        ("all_reduce", "reduce_scatter", "all_gather"), (64, 1 << 20, 50_000_000)
+    ):
+        expected = collective_time(system, comm_type, size) / 1e9
+        described = machine_of_system(system)
         found = collective_seconds(described, comm_type, np.array([float(size)]), own)[0]
         assert found == pytest.approx(expected, rel=0.01)
 

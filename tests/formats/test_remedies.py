@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import nadi
+import nadi.cli
 from nadi.bottlenecks.steps.result import verdict_in_words
 from nadi.files.remedies import OF_PYTORCH, remedies_of
 from tests.formats.foreign_files import nsight_export, pftrace, rocprof_object, xplane
@@ -24,6 +25,25 @@ def test_each_tool_is_told_its_own_options(tmp_path: Path) -> None:
         path.write_bytes(content)
         assert words in remedies_of(nadi.read(path)).names
     assert remedies_of(nadi.read(path)) is OF_PYTORCH
+
+
+def test_analyses_tell_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = rocprof_object()
+    made["rocprofiler-sdk-tool"][0]["buffer_records"]["hip_api"] = []
+    rocprof, xla = tmp_path / "908_results.json", tmp_path / "a.xplane.pb"
+    rocprof.write_text(json.dumps(made))
+    xla.write_bytes(xplane())
+    for name, path, words in (
+        ("launches", rocprof, "record with rocprofv3 --sys-trace"),
+        ("steps", rocprof, "roctxRangePush, with --marker-trace"),
+        ("modules", rocprof, "record with rocprofv3 --sys-trace"),
+        ("rates", xla, "torch.profiler records them, with record_shapes=True"),
+        ("memory", xla, "torch.profiler records them, with profile_memory=True"),
+    ):
+        assert nadi.cli.main(["analyze", name, str(path)]) != 0
+        told = " ".join(capsys.readouterr().err.split())
+        assert words in told, name
+        assert "ProfilerActivity" not in told
 
 
 @pytest.mark.parametrize("calls", [[], None])

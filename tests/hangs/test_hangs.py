@@ -111,6 +111,23 @@ def test_all_inside_blames_no_rank(tmp_path: Path) -> None:
     assert found.groups[0].finding == "inside"
 
 
+def test_what_one_dump_tells_is_not_said_of_all_members(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = _job()
+    folder = str(job.write(tmp_path / "ended", without=_others(0)))
+    assert nadi.cli.main(["hang", folder]) == 0
+    assert "7 ranks left none, and may be the cause" in capsys.readouterr().out
+    job.call("0", state="started")
+    dump = job.dumps()[0]
+    dump["pg_config"] = {}  # as gloo, which states the group that was made last
+    (tmp_path / "alone_0.json").write_text(json.dumps(dump))
+    assert nadi.cli.main(["hang", str(tmp_path / "alone_0.json")]) == 0
+    told = capsys.readouterr().out
+    assert "Rank 0 is in all_reduce number 4 of group 0" in told
+    assert "All members" not in told
+
+
 def _count_on(job: Job, rank: int, by: int, *, from_id: int = 0) -> None:
     """Let a rank number its collectives otherwise than the others."""
     for entry in job.entries[rank]:
@@ -246,6 +263,13 @@ def test_what_pytorch_records_names_the_culprit(tmp_path: Path, case: str, culpr
     group = found.culprits[0][1]
     assert (group.completed, group.number, group.finding) == (3, 4, case)
     assert "program.py" in next(one.place for one in found.ranks if one.rank == 0)
+    # the dump of a single rank: it states who else is in the only group
+    (left,) = {0, 1, 2} - {culprit, 0}
+    for rank in {0, 1, 2} - {left}:
+        (tmp_path / f"dumps/trace_{rank}").unlink()
+    alone = find_hang(tmp_path / "dumps")
+    assert _culprits(alone) == [rank for rank in range(3) if rank != left]
+    assert alone.groups[0].finding == "no dump"
 
 
 class _Evil:

@@ -136,6 +136,16 @@ def test_kernels_get_operators_modules_and_shapes_by_name(tmp_path: Path) -> Non
     assert (mm["count"], mm["sum_ns"], mm["shape"]) == (6, 12_000, "4 x 32 x 16")
 
 
+def test_a_replayed_graph_is_one_launch_and_its_operators_stand_first(tmp_path: Path) -> None:
+    trace = joined(tmp_path, replay([names(MODEL)] * 3, lasts=3.0), capture([MODEL]))
+    summary = analyze.launch_summary(trace)
+    (row,) = summary.select("call", "count", "call_ns", "work_ns", "delay_ns", "short").rows()
+    assert row == ("cudaGraphLaunch", 3, 3_000, 8_000, 2_000, 0)
+    assert set(analyze.launches(trace)["call"]) == {"cudaGraphLaunch"}
+    operators = analyze.operator_times(trace).select("name", "self_device_ns")
+    assert operators.rows()[:2] == [("aten::mm", 12_000), ("cudaGraphLaunch", 0)]
+
+
 def test_nothing_that_was_measured_changes(tmp_path: Path) -> None:
     file = write(tmp_path / "step.json", replay([names(MODEL)] * 2))
     before = nadi.load_job(file).traces[0].nodes

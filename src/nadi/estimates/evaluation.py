@@ -67,7 +67,7 @@ def evaluate(
 
     The model and the machine may have columns of shape (executions,) in place of numbers
     (``described_columns``). Those that break a rule have a time of infinity, apart from those
-    that only lack memory. Without ``follows``, moves of stages that share a tier are left to
+    that only lack memory. Without ``follows``, moves of stages to a tier are left to
     :func:`follow_best`.
     O(executions), and O(distinct blocks) for the layers.
     """
@@ -124,7 +124,7 @@ def evaluate_tiers(
             there = rows_of(with_tier, part)
             costs = step(there, follows)
             if not (follows or rules.blocks_of_calculon):
-                one.is_least[here] = are_followed(there.mem2, executions_of_part)
+                one.is_least[here] = are_followed(executions_of_part)
             one.reason[here] = capacity_reasons(
                 there, costs.memory, reason[here], executions_of_part
             )

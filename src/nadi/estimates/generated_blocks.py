@@ -140,15 +140,27 @@ class OperationCounts(NamedTuple):
     forward_work: Floats
     backward_work: Floats
     end_work: Floats
-    late_weights: Floats  # share of a layer's weights that the second half of its forward uses
+    # shares of a layer's weights: what experts have, and of the others what the second half of its
+    # forward uses
+    expert_weights: Floats
+    late_weights: Floats
+    # of what a layer's forward keeps for the backward, the share that it has after each quarter
+    kept_until_quarter: Floats
+    kept_until_half: Floats
+    kept_until_three_quarters: Floats
     # tensors of a layer that move: its weights, and what its forward keeps for the backward
     weight_tensors: Floats
     kept_tensors: Floats
-    # operations of a layer before the first that uses its weights, and from the last on
+    # operations of a layer before the first that uses its weights, and from the last on; of
+    # experts these are apart
     before_forward: Floats
     after_forward: Floats
     before_backward: Floats
     after_backward: Floats
+    experts_before_forward: Floats
+    experts_after_forward: Floats
+    experts_before_backward: Floats
+    experts_after_backward: Floats
 
 
 class GeneratedCosts(NamedTuple):
@@ -219,7 +231,7 @@ def _ways(model: LanguageModel, columns: Executions) -> _Ways:
     structures = [structures_of(model, variant) for variant in variants]
     kept = [
         [
-            (*kept_of(part.pieces, variant), *moved_again(part.pieces, backward))
+            (*moved_again(part.pieces, backward), *kept_of(part.pieces, variant))
             for part, (_, backward) in zip(found.parts, programs, strict=True)
         ]
         for found, variant, programs in zip(of_variants, variants, structures, strict=True)
@@ -351,7 +363,7 @@ def _costs(
         of_sizes(getattr(one, name) for one in ways.sizes)
         for name in ("element", "boundary", "cache")
     )
-    kept, stored, again, later = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
+    again, later, kept, stored = (ways.kept[:, : shares.size, :4] * shares[:, None]).sum(1).T
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
     whole = weights("weight") + weights("expert_weight")
     gradient = weights("trained") + weights("trained_experts")
@@ -396,22 +408,34 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         counted = [count_moved_tensors(forwards[one], backwards[other]) for one, other in pairs.T]
         return np.array(counted, dtype=np.float64)[which.reshape(-1)].T
 
-    late = np.array([
-        np.dot([_late_weights(part.pieces) for part in one.parts[: shares.size]], shares)
-        for one in ways.sizes
-    ])  # fmt: skip
-    for direction in range(2):
-        found += list(
-            sum(share * around(2 * kind + direction) for kind, share in enumerate(shares.tolist()))
-        )
+    of_weights = [
+        np.array([
+            np.dot([share_of(part.pieces) for part in one.parts[: shares.size]], shares)
+            for one in ways.sizes
+        ])[ways.entry]
+        for share_of in (_expert_weights, _late_weights)
+    ]  # fmt: skip
+    stored = (ways.kept[:, : shares.size, 3:] * shares[:, None]).sum(1).T
+    of_kept = stored[1:] / np.maximum(stored[0], 1.0)
+    there, back = (
+        sum(share * around(2 * kind + direction) for kind, share in enumerate(shares.tolist()))
+        for direction in range(2)
+    )
+    found += [*there[:2], *back[:2], *there[2:], *back[2:]]
     moved = sum(share * tensors(2 * kind) for kind, share in enumerate(shares.tolist()))
-    return OperationCounts._make([*found[:6], late[ways.entry], *moved, *found[6:]])
+    return OperationCounts._make([*found[:6], *of_weights, *of_kept, *moved, *found[6:]])
 
 
 def _late_weights(pieces: Sequence[Piece]) -> float:
-    """Give the share of a part's weights that the second half of its operations use."""
-    weights = [piece.weight + piece.expert_weight for piece in pieces]
+    """Give the share of a part's weights without experts that its second half uses."""
+    weights = [piece.weight for piece in pieces]
     return sum(weights[len(weights) // 2 :]) / max(sum(weights), 1)
+
+
+def _expert_weights(pieces: Sequence[Piece]) -> float:
+    """Give the share of a part's weights that experts have."""
+    experts = sum(piece.expert_weight for piece in pieces)
+    return experts / max(experts + sum(piece.weight for piece in pieces), 1)
 
 
 def _looked_up(embedding: PartSizes, element: int) -> float:
@@ -422,7 +446,7 @@ def _looked_up(embedding: PartSizes, element: int) -> float:
 
 def _ends(ways: _Ways, sums: Sequence[Sequence[_Sums]]) -> tuple[EndCosts, EndCosts]:
     """Give the embedding and the head."""
-    return _end(sums[-2], ways.kept[:, -2, 0]), _end(sums[-1], ways.kept[:, -1, 0])
+    return _end(sums[-2], ways.kept[:, -2, 2]), _end(sums[-1], ways.kept[:, -1, 2])
 
 
 def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:

@@ -63,7 +63,7 @@ def generated_step(
     model: ModelDescription, machine: MachineDescription, executions: Executions,
     costs: GeneratedCosts, ends: StepEnds, *, follows: bool = True,
 ) -> StepCosts:  # fmt: skip
-    """Put a step together, or what it takes at least if moves on a shared tier are not followed."""
+    """Put a step together, or what it takes at least if moves of stages are not followed."""
     shape = shape_of(model, executions)
     block, layers, training = costs.block, shape.blocks, executions.training == 1
     optimizer = _optimizer(executions, shape, block, ends)
@@ -190,11 +190,12 @@ def _moving_together(
 def _moves_of_stages(
     executions: Executions, costs: GeneratedCosts, ends: StepEnds, moved: StagedMoves, hop: Floats
 ) -> SharedMoves:
-    """Say what stages move that share the second tier."""
+    """Say what stages move to the second tier and back."""
     states = _STATE * executions.optimizer_offload
     head = ends.head * _element(costs.block, ends) * executions.weight_offload
     return SharedMoves(
-        moved.forward, moved.backward, hop, moved.weights, moved.activations, moved.stored_again,
+        moved.forward, moved.backward, hop, moved.weights * (1.0 - costs.counts.expert_weights),
+        moved.weights * costs.counts.expert_weights, moved.activations, moved.stored_again,
         moved.loaded_again, moved.rows, head,
         states * ends.layer.share, states * ends.first.share, states * ends.last.share,
         moved.latency,

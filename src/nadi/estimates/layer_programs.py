@@ -211,11 +211,16 @@ def step_flops(model: LanguageModel, execution: Execution) -> int:
     return model_flops(_with_keys(model, variant), plan)
 
 
-def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, int]:
-    """Give the bytes that a part keeps while it works, and until its backward."""
+def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, ...]:
+    """Give the bytes that a part keeps while it works, and until its backward.
+
+    Of the latter, after them those of the first quarter of its pieces, of the first half, and of
+    the first three quarters.
+    """
     recompute = RECOMPUTE[variant.activation_recompute]
     kept = stored = 0
-    for piece in pieces:
+    until = [0] * 3
+    for place, piece in enumerate(pieces):
         of_piece = piece.kept
         if piece.gathered_again and not variant.seq_par_ag_redo:
             of_piece = piece.gathered_again  # the whole input stays
@@ -224,7 +229,9 @@ def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, int]:
         kept += of_piece
         again = piece.made_again if recompute == "attn_only" else 0
         stored += 0 if recompute == "full" else of_piece - again
-    return kept, stored
+        for quarter in range(4 * place // len(pieces), 3):
+            until[quarter] = stored
+    return kept, stored, *until
 
 
 def moved_again(pieces: Sequence[Piece], backward: PartProgram) -> tuple[int, int]:

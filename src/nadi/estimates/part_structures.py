@@ -117,14 +117,20 @@ def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]
     return frozenset(found[0]), frozenset(found[1])
 
 
-def weight_uses(program: PartProgram) -> tuple[int, int]:
-    """Count the operations before the first one that uses weights, and from the last one on."""
+def weight_uses(program: PartProgram) -> tuple[int, int, int, int]:
+    """Count the operations before the first one that uses weights, and from the last one on.
+
+    The weights of experts, of which both are the last two, are a tensor of their own.
+    """
     rows = program.rows
-    uses = [
-        turn for turn, row in enumerate(rows)
-        if any(one.role == "weights" for operands in row.operands for one in operands)
-    ]  # fmt: skip
-    return (uses[0], len(rows) - uses[-1]) if uses else (0, len(rows))
+    found: tuple[int, ...] = ()
+    for role in ("dp", "edp"):
+        uses = [
+            turn for turn, row in enumerate(rows)
+            if any(f".{role}.weights" in one.storage for part in row.operands for one in part)
+        ]  # fmt: skip
+        found += (uses[0], len(rows) - uses[-1]) if uses else (len(rows), len(rows))
+    return found[0], found[1], found[2], found[3]
 
 
 def count_moved_tensors(forward: PartProgram, backward: PartProgram) -> tuple[int, int]:

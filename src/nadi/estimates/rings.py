@@ -1,7 +1,7 @@
 """Seconds of collectives and messages in a network of dimensions, for many groups at once.
 
 Rings in each dimension, cut into chunks: what the simulator does for such systems, in closed form
-(``tests/estimate/test_nested_collectives.py`` compares them).
+(``tests/estimate/test_default_rules.py`` compares them).
 """
 
 from typing import NamedTuple
@@ -78,13 +78,16 @@ def _by_dimensions(
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
     sharing = _sharing(network, group, counts)
     steps = _chunk_steps(machine, network, operation, size / chunks, counts, sharing)
-    whole = [chunks * one for one in steps]
-    longest = whole[0]
-    for one in whole[1:]:
-        longest = np.maximum(longest, one)
+    table = np.stack(np.broadcast_arrays(*steps))
+    slowest = table.argmax(axis=0)
+    step = table.max(axis=0)
     # while the slowest dimension works on a chunk, the others work on those before and after it
-    others = sum(steps) - longest / chunks
-    seconds: Floats = network.start + longest + others
+    others = table.sum(axis=0) - step
+    if operation == "all_reduce":
+        # the last chunk comes back to it while it gathers the chunks before
+        later = np.where(np.arange(len(table))[:, None] > slowest, table, 0.0).sum(axis=0)
+        others = others - np.minimum(later, (chunks - 1) * step / 2)
+    seconds: Floats = network.start + chunks * step + others
     return np.where((group.members > 1) & (size > 0), seconds, 0.0)
 
 

@@ -1,11 +1,11 @@
-"""All moves of a pipeline whose stages share the second memory tier, followed one by one.
+"""All moves of a pipeline's stages to the second memory tier and back, followed one by one.
 
 A stage computes in order. It loads in the order of uses, and stores in the order of writes, one
 after the other. Whoever moves at the same time has the same part of the tier: so much of a
 transfer is done as a clock has advanced that counts the bytes of each mover.
 
-A layer is cut into parts. Its operations, and the bytes that they move, are spread over them
-evenly.
+A layer is cut into parts, over which its operations are spread evenly. What it keeps for its
+backward, and its weights, move with the parts that make and use them.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ import numpy as np
 from nadi.kernels.columns import Columns, column
 from nadi.kernels.jit import inner, kernel
 
-PARTS = 4
+PARTS = 4  # of which it is known what they keep
 _DISTANCE = 32.0  # operations before a use that its load may begin, or that a tensor stays for it
 _AHEAD = _DISTANCE - 1.0  # of these, those that are left when the load begins
 _EXCHANGE = 2.0  # operations with other stages between two passes
@@ -34,7 +34,8 @@ class PIPELINE(Columns, of="rows"):
     last_forward = column("of the head", "s")
     last_backward = column("of the head", "s")
     hop = column("of a message to another stage", "s")
-    weights = column("of a layer that move", "bytes")
+    weights = column("of a layer that move, without experts", "bytes")
+    experts = column("of a layer's experts, and move", "bytes")
     kept = column("by a layer's forward, and move", "bytes")
     stored_again = column("by a layer's backward, and move", "bytes")
     loaded_again = column("by a layer's backward at its end, what it stored among them", "bytes")
@@ -48,11 +49,18 @@ class PIPELINE(Columns, of="rows"):
     after_forward = column("operations of a layer from the last on that uses its weights")
     before_backward = column("operations of a layer before the first that uses its weights")
     after_backward = column("operations of a layer from the last on that uses its weights")
+    experts_before_forward = column("operations of a layer before the first that uses experts")
+    experts_after_forward = column("operations of a layer from the last on that uses experts")
+    experts_before_backward = column("operations of a layer before the first that uses experts")
+    experts_after_backward = column("operations of a layer from the last on that uses experts")
     forward_work = column("computations of a layer")
     backward_work = column("computations of a layer")
     end_work = column("computations of the head, forward and backward")
     is_whole = column("whether a layer keeps its input alone, and computes the rest again")
     late = column("share of a layer's weights that the second half of its forward uses")
+    until_quarter = column("share of kept bytes after a quarter of a layer's forward")
+    until_half = column("share of kept bytes after half of a layer's forward")
+    until_three_quarters = column("share of kept bytes after three quarters of a layer's forward")
     state = column("of a layer's optimizer that moves", "bytes")
     first_state = column("of the embedding's", "bytes")
     last_state = column("of the head's", "bytes")
@@ -119,7 +127,8 @@ class Work(NamedTuple):
     units: np.ndarray  # float64, columns UNIT
     links: np.ndarray  # int64, columns LINK
     begun: np.ndarray  # int64, shape (positions, micro-batches): first unit of a forward's layers
-    used: np.ndarray  # float64, shape (positions, layers): operations before the last use
+    used: np.ndarray  # float64, shape (2, positions, layers): operations before the last use of
+    # weights, and of those of experts
     at: np.ndarray  # int64, shape (stages, AT)
     stage: np.ndarray  # float64, shape (stages, STAGE)
     arrived: np.ndarray  # float64, shape (2, positions, micro-batches): when input is there
@@ -156,6 +165,41 @@ def _used_until_of_forward(row: np.ndarray, done: float) -> float:
 
 
 @inner
+def _kept(row: np.ndarray, part: int) -> float:
+    """Return the share of what a layer's forward keeps that a part of it does."""
+    until = 1.0 if part == PARTS - 1 else row[PIPELINE.until_quarter + part]
+    return float(until - (row[PIPELINE.until_quarter + part - 1] if part else 0.0))
+
+
+@inner
+def _experts_until(row: np.ndarray, way: int, done: float) -> float:
+    """Return the share of a layer's experts that a share of one of its passes uses."""
+    count = row[PIPELINE.forward_count + way]
+    # a backward that computes the forward again uses them there first
+    of = 0 if row[PIPELINE.is_whole] > 0 else 2 * way
+    length = row[PIPELINE.forward_count] if of == 0 else count
+    first = row[PIPELINE.experts_before_forward + of]
+    last = length - row[PIPELINE.experts_after_forward + of] + 1.0
+    return float(min(max((done * count - first) / max(last - first, 1.0), 0.0), 1.0))
+
+
+@inner
+def _stays(
+    row: np.ndarray, way: int, at: tuple[float, float], last_use: np.ndarray, of: int
+) -> bool:  # fmt: skip
+    """Tell whether a layer's weights stay from the pass before, and note their last use.
+
+    - ``at``: Operations of the stage before the layer, and those that count since the last use.
+    - ``of``: 0 for weights, and 1 for those of experts.
+    """
+    before = PIPELINE.before_forward + 4 * of + 2 * way
+    after = PIPELINE.after_forward + 4 * of + 2 * way
+    stays = at[1] + row[before] - last_use[of] <= _DISTANCE
+    last_use[of] = at[0] + row[PIPELINE.forward_count + way] - row[after]
+    return bool(stays)
+
+
+@inner
 def _put_layer(
     work: Work, unit: int, row: np.ndarray, one: tuple[int, int, int], layer: int,
     done: tuple[float, float, bool],
@@ -169,21 +213,21 @@ def _put_layer(
     way, position, micro_batch = one
     turn, worked, is_there = done
     count = row[PIPELINE.forward_count + way]
-    before, after = PIPELINE.before_forward + 2 * way, PIPELINE.after_forward + 2 * way
-    first = turn + row[before] - (1.0 if is_there else 0.0)
-    stays = first - work.used[position, layer] <= _DISTANCE
-    work.used[position, layer] = turn + count - row[after]
-    weights = 0.0 if stays else row[PIPELINE.weights]
+    early = turn - (1.0 if is_there else 0.0)
+    last_use = work.used[:, position, layer]
+    weights = 0.0 if _stays(row, way, (turn, early), last_use, 0) else row[PIPELINE.weights]
+    experts = 0.0 if _stays(row, way, (turn, early), last_use, 1) else row[PIPELINE.experts]
     is_whole = row[PIPELINE.is_whole] > 0
-    share = 1.0 if is_whole else 1.0 / PARTS
     forward = work.begun[position, micro_batch] + layer * PARTS
     for part in range(PARTS):
         here = unit
         share_of_part = _used_until(row, way, (part + 1) / PARTS)
         share_of_part -= _used_until(row, way, part / PARTS)
         seconds = row[PIPELINE.forward + way] / PARTS
+        of_experts = _experts_until(row, way, (part + 1) / PARTS)
+        of_experts -= _experts_until(row, way, part / PARTS)
         unit = _put(
-            work, unit, seconds, weights * share_of_part,
+            work, unit, seconds, weights * share_of_part + experts * of_experts,
             worked + row[PIPELINE.forward_work + way] * part / PARTS,
         )  # fmt: skip
         if way == 1 and part == 0:
@@ -194,16 +238,18 @@ def _put_layer(
         if row[PIPELINE.kept] <= 0 or (is_whole and part > 0):
             continue
         now = turn + (0.0 if is_whole else (part + 0.5) * count / PARTS)
+        # what is kept last is used first
+        last = part if way == 0 else PARTS - 1 - part
+        kept = row[PIPELINE.kept] * (1.0 if is_whole else _kept(row, last))
         if way == 0:
-            work.units[here, UNIT.store] = row[PIPELINE.kept] * share
+            work.units[here, UNIT.store] = kept
             work.units[here, UNIT.turn] = now + 1.0  # the next operation uses it, too
             continue
-        # what is kept last is used first
-        made = forward if is_whole else forward + PARTS - 1 - part
+        made = forward if is_whole else forward + last
         if now - work.units[made, UNIT.turn] <= _DISTANCE:
             work.units[made, UNIT.store] = 0.0
         else:
-            work.units[here, UNIT.load] += row[PIPELINE.kept] * share
+            work.units[here, UNIT.load] += kept
             work.links[here, LINK.stored] = made
     return unit
 

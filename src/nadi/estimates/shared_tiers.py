@@ -1,8 +1,8 @@
-"""Pipelines whose stages share the second memory tier: all of their moves are followed.
+"""Pipelines whose stages move tensors of a second memory tier: all of their moves are followed.
 
-When one stage has the tier for itself, and when it has a part, depends on all others, and no closed
-form is near it. So the moves are followed one by one (:mod:`nadi.estimates.shared_tier_kernels`),
-once for executions that have the same ones.
+When a stage waits for its moves depends on the order of its passes, and where stages share the
+tier on those of all others. No closed form is near it. So the moves are followed one by one
+(:mod:`nadi.estimates.shared_tier_kernels`), once for executions that have the same ones.
 """
 
 from functools import lru_cache
@@ -38,9 +38,11 @@ from nadi.systems.memory_tiers import usual_buffers
 from nadi.trace.arrays import Bools, Floats, Ints
 
 _MOVED = np.isin(np.arange(len(PIPELINE)), [
-    PIPELINE.weights, PIPELINE.kept, PIPELINE.stored_again, PIPELINE.loaded_again, PIPELINE.rows,
-    PIPELINE.head, PIPELINE.state, PIPELINE.first_state, PIPELINE.last_state,
+    PIPELINE.weights, PIPELINE.experts, PIPELINE.kept, PIPELINE.stored_again,
+    PIPELINE.loaded_again, PIPELINE.rows, PIPELINE.head, PIPELINE.state, PIPELINE.first_state,
+    PIPELINE.last_state,
 ])  # fmt: skip
+_COUNTED = [*range(PIPELINE.forward_count, PIPELINE.forward_work), PIPELINE.is_whole]
 _PASSED = np.array([1.0, 1.0, 0.0])  # what is later if passes are, of what is followed
 _LATE = 1e3  # seconds, beside which all reductions are hidden
 _SETTLED = 2  # times as many micro-batches as stages, after which each further one takes as long
@@ -54,7 +56,8 @@ class SharedMoves(NamedTuple):
     backward: Floats
     hop: Floats  # seconds of a message to another stage
     # bytes of a layer, of rows of the embedding, and of the head
-    weights: Floats
+    weights: Floats  # without experts
+    experts: Floats
     kept: Floats
     stored_again: Floats
     loaded_again: Floats
@@ -89,12 +92,11 @@ class Followed(NamedTuple):
         return found
 
 
-def are_followed(tier: MemoryColumns, executions: Executions) -> Bools:
+def are_followed(executions: Executions) -> Bools:
     """Tell in which executions the moves of stages are followed."""
     e = executions
     moves = (e.weight_offload | e.activations_offload) == 1
-    several = (e.training == 1) & (tier.stages_together(e) > 1)
-    return np.broadcast_to(moves & several, e.num_executions)
+    return np.broadcast_to(moves & (e.training == 1) & (e.pipeline_par > 1), e.num_executions)
 
 
 def followed(
@@ -107,7 +109,7 @@ def followed(
     as long as given, and gradients are reduced, and states are loaded, beside them.
     """
     e, num = executions, executions.num_executions
-    rows = np.flatnonzero(are_followed(machine.mem2, e))
+    rows = np.flatnonzero(are_followed(e))
     found = Followed(rows, num, *np.zeros((3, rows.size)))
     if not rows.size:
         return found
@@ -120,6 +122,7 @@ def followed(
         *(
             moves.hop,
             moves.weights,
+            moves.experts,
             moves.kept,
             moves.stored_again,
             moves.loaded_again,
@@ -127,9 +130,10 @@ def followed(
             moves.head,
             usual_buffers(machine.mem1.capacity),
         ),
-        *(counts.forward, counts.backward, counts.end, *counts[-4:]),
+        *(counts.forward, counts.backward, counts.end, *counts[-8:]),
         *(counts.forward_work, counts.backward_work),
         *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
+        *(counts.kept_until_quarter, counts.kept_until_half, counts.kept_until_three_quarters),
         *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
         *(machine.mem2.moving_time(*moved, one) for moved in ((some, 0 * some), (0 * some, some))),
         moves.latency,
@@ -141,7 +145,7 @@ def followed(
     for place, of_kind in enumerate(kinds.tolist()):
         here = np.flatnonzero(kind.reshape(-1) == place)
         some = np.ascontiguousarray(different[here, 6:-3])
-        tier = rows_of(machine, rows[where[here]]).mem2
+        tier = rows_of(machine.mem2, rows[where[here]])
         of_bytes = _seconds_of_bytes(tier, some, different[here, 5].astype(np.int64))
         of_bytes = np.where(of_bytes > 0, of_bytes + different[here, -1, None, None], of_bytes)
         some[np.ix_(~(of_bytes > 0).any(axis=(1, 2)), _MOVED)] = 0.0
@@ -160,7 +164,8 @@ def followed(
 
 def _seconds_of_bytes(tier: MemoryColumns, rows: Floats, processors: Ints) -> Floats:
     """Give the seconds of a byte while so many stages move some: shape (executions, movers, 2)."""
-    size = np.maximum(rows[:, PIPELINE.weights], rows[:, PIPELINE.kept])
+    weights = rows[:, PIPELINE.weights] + rows[:, PIPELINE.experts]
+    size = np.maximum(weights, rows[:, PIPELINE.kept])
     sharing = rows[:, PIPELINE.sharing].astype(np.int64)
     none = np.zeros(1)
     found = np.empty((size.size, 2 * int(sharing.max()), 2))
@@ -191,9 +196,7 @@ class _Schedules(NamedTuple):
     @property
     def cuts(self) -> Ints:
         """The layers at each position."""
-        places = self.stages * self.chunks
-        spread = spread_layers(self.layers, places, ends=bool(self.ends))
-        return np.array([len(one) for one in spread], dtype=np.int64)
+        return _cuts(self.layers, self.stages * self.chunks, self.ends)
 
     @property
     def few(self) -> tuple[int, int]:
@@ -259,10 +262,9 @@ class _Schedules(NamedTuple):
         on how many layers' backward is shorter than the head, for which others wait.
         In a settled pipeline, each round of micro-batches moves as much as the one before it.
         """
-        counted = [*range(PIPELINE.forward_count, PIPELINE.forward_work), PIPELINE.is_whole]
         head = rows[:, PIPELINE.last_forward] + rows[:, PIPELINE.last_backward]
         early = (head - 2.0 * rows[:, PIPELINE.hop]) // rows[:, PIPELINE.backward]
-        asked = np.column_stack([np.clip(early, -1, self.layers), rows[:, counted]])
+        asked = np.column_stack([np.clip(early, -1, self.layers), rows[:, _COUNTED]])
         counts, number = np.unique(asked, axis=0, return_inverse=True)
         found = np.zeros((len(rows), self.stages, 2))
         passes = self.micro_batches * self.cuts.reshape(self.chunks, self.stages).sum(axis=0)
@@ -270,16 +272,12 @@ class _Schedules(NamedTuple):
             found[:, :, way] = passes * rows[:, name, None]
         found[:, 0, LOAD] += self.micro_batches * rows[:, PIPELINE.rows]
         found[:, -1, LOAD] += self.micro_batches * rows[:, PIPELINE.head]
-        for name in (PIPELINE.weights, PIPELINE.kept):
-            of_one = np.ones((len(counts), rows.shape[1]))
-            of_one[:, [PIPELINE.last_backward, PIPELINE.hop]] = 0.0
-            of_one[:, [PIPELINE.last_forward, *counted]] = counts
-            of_one[:, _MOVED] = 0.0
-            of_one[:, name] = 1.0
-            found += self._of_all(of_one)[number.reshape(-1)] * rows[:, name, None, None]
+        for name in (PIPELINE.weights, PIPELINE.experts, PIPELINE.kept):
+            moved = np.stack([_moved_bytes(self, name, *one) for one in counts.tolist()])
+            found += moved[number.reshape(-1)] * rows[:, name, None, None]
         return found
 
-    def _of_all(self, rows: Floats) -> Floats:
+    def counted(self, rows: Floats) -> Floats:
         """Count moved bytes: shape (executions, stages, 2)."""
 
         def until(few: int) -> Floats:
@@ -292,13 +290,31 @@ class _Schedules(NamedTuple):
         return found + rounds * (until(few + self.stages) - found) if rounds else found
 
 
+@lru_cache(maxsize=16384)  # parts of a search ask for the same ones
+def _moved_bytes(schedules: _Schedules, name: int, early: float, *counts: float) -> Floats:
+    """Give how often stages load and store a layer's tensors: shape (stages, 2)."""
+    row = np.ones((1, len(PIPELINE)))
+    row[:, [PIPELINE.last_backward, PIPELINE.hop]] = 0.0
+    row[:, [PIPELINE.last_forward, *_COUNTED]] = early, *counts
+    row[:, _MOVED] = 0.0
+    row[:, name] = 1.0
+    found: Floats = schedules.counted(row)[0]
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _cuts(layers: int, places: int, ends: int) -> Ints:
+    spread = spread_layers(layers, places, ends=bool(ends))
+    return np.array([len(one) for one in spread], dtype=np.int64)
+
+
 def _work(schedule: Schedule, micro_batches: int) -> Work:
     stages, positions = schedule.first.size - 1, schedule.cuts.size
     units = int((schedule.cuts[schedule.passes[:, 1]] * PARTS + 2).sum()) + stages
     return Work(
         np.zeros((units, len(UNIT))), np.zeros((units, len(LINK)), dtype=np.int64),
         np.zeros((positions, micro_batches), dtype=np.int64),
-        np.zeros((positions, int(schedule.cuts.max()))),
+        np.zeros((2, positions, int(schedule.cuts.max()))),
         np.zeros((stages, len(AT)), dtype=np.int64), np.zeros((stages, len(STAGE))),
         np.zeros((2, positions, micro_batches)), np.zeros((stages, 2)),
         np.zeros((stages, 2), dtype=np.int64),

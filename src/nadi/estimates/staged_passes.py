@@ -112,13 +112,18 @@ class StagedMoves:
         """Count operations from a layer's last use of weights in a backward to the next use."""
         counts = self.counts
         exchange = np.where(is_first | ~self.is_early, _EXCHANGE, _EXCHANGE - 1.0)
-        found: Floats = counts.after_backward + exchange + counts.before_forward
+        after = np.minimum(counts.after_backward, counts.experts_after_backward)
+        before = np.minimum(counts.before_forward, counts.experts_before_forward)
+        found: Floats = after + exchange + before
         return found
 
     @property
     def _between_back(self) -> Floats:
         """The same from a forward to a backward, without what stands between them."""
-        return self.counts.after_forward + self.counts.before_backward
+        counts = self.counts
+        after = np.minimum(counts.after_forward, counts.experts_after_forward)
+        found: Floats = after + np.minimum(counts.before_backward, counts.experts_before_backward)
+        return found
 
     @property
     def before_update(self) -> Floats:

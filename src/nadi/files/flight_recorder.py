@@ -20,6 +20,7 @@ _SUFFIXES = re.compile(r"(?i)(\.(json|pickle|pkl|gz|pt))+$")
 _LIBRARY = re.compile(r"^[a-z]+:")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 _PEERS = re.compile(r"^(send|recv|isend|irecv) (\d{1,9})(->|<-)(\d{1,9})$")
+_UNNAMED = ""  # in the configuration of gloo the group that was made last
 _NOT_A_DUMP = "not a dump of PyTorch's flight recorder"
 
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
@@ -232,6 +233,8 @@ def parse_dump(content: bytes, name: str, rank: int) -> Dump:
     group_of_id = {str(one.pg_id): one.process_group[0] for one in file.entries}
     status = {group_of_id.get(str(key), ""): one for key, one in file.pg_status.items()}
     completed = {group: one.last_completed_collective for group, one in status.items()}
+    if len(groups := {one.group for one in file.entries}) == 1 and _UNNAMED in file.pg_config:
+        file.pg_config[groups.pop()] = file.pg_config.pop(_UNNAMED)
     # a pickle may refer to one list for many groups
     ranks_of = {id(one.ranks): one.ranks for one in file.pg_config.values()}
     ranks = {number: _ranks(stated) for number, stated in ranks_of.items()}

@@ -30,6 +30,7 @@ from nadi.files.messages import ProtobufMessages, plain_fields
 from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import number_rows
 from nadi.trace.trace import Trace
 
 _PACKET = 1
@@ -145,9 +146,9 @@ class _Texts:
 
     def find(self, number: int, ids: Ints, otherwise: str = "") -> Texts:
         """Return the texts of some ids; ``otherwise`` for those that the file does not state."""
-        unique, codes = np.unique(ids, return_inverse=True)
+        codes, first = number_rows([ids])
         table = self.tables[number]
-        names = tuple(table.get(key, otherwise) for key in unique.tolist())
+        names = tuple(table.get(key, otherwise) for key in ids[first].tolist())
         return Texts(codes.astype(np.int32), names)
 
 
@@ -199,10 +200,10 @@ def _slices(
     names = texts.find(_NAMES, name[begin], "unnamed")
     # numbers of categories from 1; where none is stated, that of the track below 0
     stated = np.where(category[begin] > 0, category[begin], -1 - place)
-    unique, codes = np.unique(stated, return_inverse=True)
+    codes, first = number_rows([stated])
     table = texts.tables[_CATEGORIES]
     words = tuple(table.get(one, "") if one > 0 else tracks.category[-1 - one]
-                  for one in unique.tolist())  # fmt: skip
+                  for one in stated[first].tolist())  # fmt: skip
     for low in range(0, begin.size, _AT_ONCE):
         some = slice(low, low + _AT_ONCE)
         yield ForeignEvents(

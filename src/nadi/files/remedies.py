@@ -54,6 +54,12 @@ _OF_OTHERS = {
 }
 
 
+def with_option(trace: Trace, option: str) -> str:
+    """Return how to record what of all these tools only PyTorch's profiler records."""
+    is_pytorch = remedies_of(trace) is OF_PYTORCH
+    return f"record with {option}" if is_pytorch else f"torch.profiler records them, with {option}"
+
+
 def remedies_of(trace: Trace) -> Remedies:
     """Return how users of the tool that recorded a trace record more."""
     tools = (source.format for source in trace.provenance.sources)

@@ -263,9 +263,9 @@ class _Names:
     """Names of events by the ids of their kinds."""
 
     def __init__(self, table: dict[int, str], kind: Ints) -> None:
-        unique, codes = np.unique(kind, return_inverse=True)
-        self._names = tuple(table.get(one, "") or "unnamed" for one in unique.tolist())
-        self._codes = codes.reshape(-1).astype(np.int32)
+        codes, first = number_rows([kind])
+        self._names = tuple(table.get(one, "") or "unnamed" for one in kind[first].tolist())
+        self._codes = codes.astype(np.int32)
 
     def of(self, rows: Ints) -> Texts:
         """Return the names of some events."""
@@ -301,9 +301,10 @@ class _Stats:
         """Return the texts of a statistic that refer to the plane's table, and their events."""
         rows = self._rows(name)
         rows = rows[self.ref.end[rows] == -1]
-        unique, codes = np.unique(self.ref.value[rows], return_inverse=True)
-        words = tuple(self.names.get(one, "") for one in unique.tolist())
-        return Texts(codes.reshape(-1).astype(np.int32), words), self.owner[rows]
+        refs = self.ref.value[rows]
+        codes, first = number_rows([refs])
+        words = tuple(self.names.get(one, "") for one in refs[first].tolist())
+        return Texts(codes.astype(np.int32), words), self.owner[rows]
 
     def arguments(self) -> EventArguments:
         """Return all statistics as arguments; of equal ones the text is made once."""
@@ -312,9 +313,9 @@ class _Stats:
         )
         value = np.where(self.signed.end == -1, self.signed.value, self.unsigned.value)
         text, texts = np.zeros(self.key.size, dtype=np.int64), list[str]()
-        keys, codes = np.unique(self.key[is_number], return_inverse=True)
-        text[is_number] = codes.reshape(-1)
-        texts += [json_key(self._key(one)) for one in keys.tolist()]
+        keys = self.key[is_number]
+        text[is_number], first = number_rows([keys])
+        texts += [json_key(self._key(one)) for one in keys[first].tolist()]
         is_ref = ~is_number & (self.ref.end == -1)
         pairs = self.key[is_ref], self.ref.value[is_ref]
         codes, first = number_rows(pairs)

@@ -17,8 +17,9 @@ _FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     """Assign numbers to the distinct rows from 0, in ascending order of the columns.
 
-    Sorted as one number each, or found by a hash where that would be too large: ``numpy.unique``
-    compares rows byte by byte, which takes ten times as long.
+    Looked up as one number each where few numbers are possible, else sorted, or found by a hash
+    where numbers would be too large: ``numpy.unique`` compares rows byte by byte, which takes ten
+    times as long.
 
     - ``columns``: int64, shape (rows,) each.
     - Returns number, first: int64: of each row, shape (rows,); the first row of each number, shape
@@ -27,6 +28,12 @@ def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     key = _as_one(columns)
     if key is None:
         return _by_hash(columns)
+    if key.size and (most := int(key.max())) < key.size:
+        # a table of the first row of each number: of several, the last that is assigned stays
+        row = np.full(most + 1, -1)
+        row[key[::-1]] = np.arange(key.size)[::-1]
+        is_there = row >= 0
+        return (np.cumsum(is_there) - 1)[key], row[is_there]
     order = np.argsort(key, kind="stable")
     ordered = key[order]
     is_new = np.append(True, ordered[1:] != ordered[:-1])[: key.size]

@@ -15,6 +15,7 @@ from nadi.analyses.hta.recorded_fields import parse_events, trace_name
 from nadi.errors import InputError, checked
 from nadi.files.communication_names import comm_type_of_kernel
 from nadi.files.kineto.kineto_columns import NO_ARGUMENTS, NO_HOST_EVENTS
+from nadi.files.remedies import OF_PYTORCH, remedies_of
 from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.recordings.dependencies.operator_nesting import nest
 from nadi.trace.arrays import Bools, Ints
@@ -208,6 +209,9 @@ def missing(events: RankEvents, needs: tuple[str, ...]) -> tuple[str, str] | Non
     for need in needs:
         has, what, remedy = NEEDS[need]
         if not has(events):
+            tool = remedies_of(events.trace)
+            if tool is not OF_PYTORCH and remedy not in ("", _PART):
+                remedy = (tool.marks if need == "annotations" else "") or tool.names
             return what, remedy
     return None
 

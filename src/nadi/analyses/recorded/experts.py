@@ -11,6 +11,7 @@ import polars as pl
 
 from nadi.analyses.recorded.events import RankEvents, events_of
 from nadi.errors import InputError, UsageError, checked
+from nadi.files.remedies import with_option
 from nadi.graph.operand_shapes import stated_shapes
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Job
@@ -73,7 +74,7 @@ def expert_imbalance(job: Job, by: str = "layer") -> pl.DataFrame:
         raise InputError(
             "", "it tells of no experts: no products in modules of experts, no grouped products on "
             "several ranks, no all-to-all with split sizes",
-            "record with record_shapes=True and with_modules=True",
+            with_option(job.traces[0], "record_shapes=True and with_modules=True"),
         )  # fmt: skip
     return _of_parts(by_part) if by == "expert" else _of_layers(by_part)
 

@@ -3,6 +3,7 @@
 import polars as pl
 
 from nadi.errors import InputError, checked
+from nadi.files.remedies import OF_PYTORCH, remedies_of
 from nadi.graph.contention import learn_contention
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.module_times import time_by_module
@@ -94,7 +95,7 @@ def step_table(job: Job) -> pl.DataFrame:
         for step, length in zip(steps, step_times(graph, steps, graph.time).tolist(), strict=True)
     ]
     if not found:
-        raise InputError("", "nothing repeats", "mark steps with torch.profiler.profile.step()")
+        raise InputError("", "nothing repeats", remedies_of(job.traces[0]).steps)
     names = {"step": pl.Int64, "mark": pl.String, "start_ns": pl.Int64, "duration_ns": pl.Int64}
     return pl.DataFrame(found, schema=names, orient="row")
 
@@ -117,9 +118,11 @@ def module_table(job: Job) -> pl.DataFrame:
     graph = build_graph(job)
     table = time_by_module(graph, choose_window(graph, find_steps(graph))).table
     if table.height == 1:
-        raise InputError(
-            "", "no modules are recorded", "record with with_stack=True and with_modules=True"
-        )
+        tool = remedies_of(job.traces[0])
+        remedy = "record with with_stack=True and with_modules=True"
+        if tool is not OF_PYTORCH:  # ranges of the program count as modules
+            remedy = tool.marks or tool.names
+        raise InputError("", "no modules are recorded", remedy)
     times = [name for name in table.columns if name.endswith(("_host", "_device"))]
     return table.drop("critical").rename({name: f"{name}_ns" for name in times})
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.analyses.recorded.events import RankEvents, per_rank
+from nadi.recordings.graph_replays.joining import GRAPH_LAUNCH
 from nadi.trace.arrays import Ints, text_codes
 
 _ARROW = " -> "
@@ -162,13 +163,22 @@ def launches(events: RankEvents) -> pl.DataFrame:
     polars.DataFrame
         In order of launch: ``correlation``, ``call`` and ``name``, ``call_ns`` and ``work_ns``
         (their durations), ``delay_ns`` (from the end of the call to the start of the work, 0 if it
-        starts before). O(work log work).
+        starts before). Work of a CUDA or HIP graph is that of the call that launched the graph.
+        O(work log work).
     """
+    return _launched(events).drop("row")
+
+
+def _launched(events: RankEvents) -> pl.DataFrame:
     rows = events.work[events.launcher[events.work] >= 0]
     rows = rows[np.lexsort((rows, events.column("start")[events.launcher[rows]]))]
     call, names = events.launcher[rows], events.table["name"].cast(pl.String)
+    # of a graph the host called only its launch, in which the calls of the capture are placed
+    is_graph = events.is_of("runtime", "driver") & names.str.contains(GRAPH_LAUNCH).to_numpy()
+    graph = events.around(call, is_graph)
+    call = np.where(graph >= 0, graph, call)
     return pl.DataFrame({
-        "correlation": events.column("correlation")[rows],
+        "row": call, "correlation": events.column("correlation")[rows],
         "call": names.gather(call), "name": names.gather(rows),
         "call_ns": events.column("duration")[call],
         "work_ns": events.column("duration")[rows],
@@ -192,12 +202,15 @@ def launch_summary(
     Returns
     -------
     polars.DataFrame
-        ``call``, ``count`` (of pieces of work), ``call_ns``, ``work_ns`` and ``delay_ns``
-        (medians), ``short`` (work shorter than its call: the host cannot keep the device busy),
-        ``long_calls``, ``long_delays``, ``short_percent``; the most frequent first.
+        ``call``, ``count`` (of calls that launched work), ``call_ns``, ``work_ns`` (of all that a
+        call launched) and ``delay_ns`` (to the first of it; medians), ``short`` (work shorter than
+        its call: the host cannot keep the device busy), ``long_calls``, ``long_delays``,
+        ``short_percent``; the most frequent first.
     """
     return (
-        launches(events)
+        _launched(events)
+        .group_by("row", "call")
+        .agg(pl.first("call_ns"), pl.sum("work_ns"), pl.min("delay_ns"))
         .group_by("call")
         .agg(
             count=pl.len().cast(pl.Int64), call_ns=pl.median("call_ns"),

@@ -19,6 +19,7 @@ from nadi.analyses.hta.recorded_fields import (
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.files.memory_snapshot import SEGMENTS
+from nadi.files.remedies import with_option
 from nadi.trace.arrays import Ints
 
 _KINDS = {0: "cpu", 1: "cuda", 20: "privateuse"}
@@ -215,7 +216,7 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
     if not found:
         raise InputError(
             trace_name(events.trace), "no allocations are recorded",
-            "record with profile_memory=True",
+            with_option(events.trace, "profile_memory=True"),
         )  # fmt: skip
     table = pl.DataFrame(found, schema=_SCHEMA, orient="row").sort(
         "device", "time", maintain_order=True

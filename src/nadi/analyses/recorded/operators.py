@@ -50,12 +50,12 @@ def operator_times(events: RankEvents, by: str = "name", frames: int = 5) -> pl.
     Returns
     -------
     polars.DataFrame
-        A row per name and kind, the largest percentage first: ``name``, ``kind`` (operator,
-        annotation, runtime, driver, python), ``shape`` or ``stack``, ``count``, ``self_host_ns``,
-        ``percent`` of all self time on the host but that of threads that only wait in Python, such
-        as that of a progress bar, which have 0, ``host_ns`` (with nested calls; calls in calls of
-        the same name count in both), ``self_device_ns``, ``device_ns``, ``kernels`` (with nested
-        calls).
+        A row per name and kind, those with most self time on the host or on the device first:
+        ``name``, ``kind`` (operator, annotation, runtime, driver, python), ``shape`` or ``stack``,
+        ``count``, ``self_host_ns``, ``percent`` of all self time on the host but that of threads
+        that only wait in Python, such as that of a progress bar, which have 0, ``host_ns`` (with
+        nested calls; calls in calls of the same name count in both), ``self_device_ns``,
+        ``device_ns``, ``kernels`` (with nested calls).
         O(events * depth).
 
     Raises
@@ -105,9 +105,7 @@ def describe_operators(ranks: Sequence[RankEvents]) -> dict[str, list[dict[str, 
         whole = _summed(table.with_columns(pl.col("self_host_ns").alias(_WORKING)))
         if by != "name" and (whole[by] == "").all():
             whole = whole.clear()
-        most = pl.max_horizontal("self_host_ns", "self_device_ns")
-        kept = whole.with_row_index().sort(most, "index", descending=[True, False]).head(_SHOWN[by])
-        found[by] = kept.sort("index").drop("index").to_dicts()
+        found[by] = whole.head(_SHOWN[by]).to_dicts()
     return found
 
 
@@ -115,8 +113,8 @@ def _summed(calls: pl.DataFrame) -> pl.DataFrame:
     """Sum calls of a name, a kind and what else distinguishes them."""
     keys = [name for name in calls.columns if name not in ("count", _WORKING, *_SUMS)]
     grouped = calls.group_by(keys).agg(pl.sum("count", _WORKING), *map(pl.sum, _SUMS))
-    order = [_WORKING, "self_device_ns", *keys]
-    return grouped.sort(order, descending=[True, True, *(False for _ in keys)]).select(
+    most = pl.max_horizontal(_WORKING, "self_device_ns")
+    return grouped.sort(most, *keys, descending=[True, *(False for _ in keys)]).select(
         *keys, "count", "self_host_ns",
         percent=100 * pl.col(_WORKING) / pl.sum(_WORKING),
         host_ns="host_ns", self_device_ns="self_device_ns", device_ns="device_ns",

@@ -9,6 +9,7 @@ import polars as pl
 from nadi.analyses.hta.recorded_fields import trace_name
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
+from nadi.files.remedies import with_option
 from nadi.recordings.serving_steps import serving_step
 from nadi.systems.prices.traced_operations import ProfiledArgs, profiled_args
 from nadi.trace.arrays import Bools
@@ -153,7 +154,7 @@ def _calls(events: RankEvents) -> pl.DataFrame:
     if not found:
         raise InputError(
             trace_name(events.trace), "no shapes of the operators that are known are recorded",
-            "record with record_shapes=True",
+            with_option(events.trace, "record_shapes=True"),
         )  # fmt: skip
     return pl.DataFrame(found, schema=_SCHEMA, orient="row")
 

@@ -39,13 +39,21 @@ def _verdict(found: Hang) -> list[str]:
     if inside:
         return [
             f"All members are in {_what(one)}, and it does not end: look at the network and the "
-            "devices, not at a rank's program." for one in inside
+            "devices, not at a rank's program." if len(one.ranks) > 1 else
+            f"Rank {one.ranks[0]} is in {_what(one)}, and it does not end: there is no dump of "
+            "another member, which may be the cause." for one in inside
         ]  # fmt: skip
     if odd := next((issue for issue in found.issues if issue.code == "hang.numbers"), None):
         groups = format_counted(odd.count, "group")
         return [f"The dumps do not tell what hangs: the numbers of {groups} contradict each other."]
     late = next((one for one in found.ranks if one.rank == found.latest), None)
-    lines = ["No collective hangs: all that was called has completed."]
+    missing = next((one.count for one in found.issues if one.code == "hang.missing-dumps"), 0)
+    lines = [
+        f"All that was called has completed on the ranks that left a dump; "
+        f"{format_counted(missing, 'rank')} left none, and may be the cause."
+        if missing
+        else "No collective hangs: all that was called has completed."
+    ]
     if late is not None and late.late_ns:
         lines.append(
             f"Rank {late.rank} is late: last in {format_counted(late.times_last, 'collective')}, "
