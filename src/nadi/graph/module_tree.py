@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
+from nadi.recordings.serving_steps import serving_step
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.rows import nearest
 
@@ -257,6 +258,8 @@ def _calls(graph: EventGraph) -> tuple[Bools, bool]:
     is_module = graph.named(_FEED_FORWARD) | ~graph.named(_NO_MODULE)
     is_range = (kind == "annotation").to_numpy() & is_module
     is_range &= (graph.gather("comm_type") == "none").to_numpy()
+    which, names = graph.name_codes()
+    is_range &= np.array([serving_step(name) is None for name in names], dtype=np.bool_)[which]
     holds = np.zeros(graph.num_ops + 1, dtype=np.bool_)
     holds[graph.op_parent[(kind == "operator").to_numpy()]] = True
     is_function = (kind == "python").to_numpy() & holds[:-1]
