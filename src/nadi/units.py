@@ -23,6 +23,7 @@ UNSHOWN = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u
 """What no file for people has of names, as characters of a pattern: control characters, and those
 that change the direction of the text after them, so that a name reads as another."""
 _LONGEST_SHOWN = 60
+_COMPILED_GRAPH = re.compile(r"^## Call CompiledFxGraph( \w{0,8})?\w* ##$")
 
 
 def parse_ns(text: str) -> int:
@@ -175,6 +176,14 @@ def printable(text: str, longest: int = 0) -> str:
         half = (longest - 5) // 2
         line = f"{line[:half]} ... {line[-half:]}"
     return line
+
+
+def shown_name(name: str, longest: int = 0) -> str:
+    """Write the name of an operation as ``printable`` does, that of a compiled graph shortly.
+
+    The call of a graph that torch.compile compiled has a key of 52 characters in its name.
+    """
+    return printable(_COMPILED_GRAPH.sub(r"compiled graph\1", name), longest)
 
 
 def format_counted(count: int, what: str, plural: str = "s") -> str:

@@ -370,9 +370,13 @@ def test_a_true_program(tmp_path: Path) -> None:
             compute_in_a_fork(lambda: true.ones(2) + 1)
             answer.sum().backward()
             recording.step()
-    run = nadi.run(tmp_path / "traces")
+    run = nadi.run(tmp_path / "traces", by="module")
     assert len(run.steps) == 3
     assert run.measured_ns == run.replayed_ns
+    assert run.modules is not None
+    linear = run.modules.table.filter(module="Linear_0")
+    assert linear["calls"].to_list() == [3]
+    assert linear["backward_host"][0] > 0
     names = run.path.by_operation()["name"].to_list()
     assert "aten::addmm" in names
     assert any(re.match(r"wait in test_recorder\.py\(\d+\): .*read$", name) for name in names)

@@ -463,6 +463,36 @@ def test_functions_nest_as_they_call_each_other() -> None:
     assert held(events) == [("train.py(30): histogram", 4, 6), ("train.py(20): log", 2, 8)]
 
 
+def test_a_module_is_named_before_functions_that_call_the_same() -> None:
+    of = call(called("/home/user/train.py", "forward", 30), 2, 8)
+    linear, layer = (of._replace(module=f"nn.Module: {one}") for one in ("Linear_0", "Layer_0"))
+    calls = [linear, of, layer, call(LOG, 1, 9)]
+    events = name_operations(calls, step_of(0), step_of(0), 0)
+    assert held(events) == [("nn.Module: Linear_0", 2, 8), ("train.py(20): log", 1, 9)]
+
+
+def test_calls_of_modules_are_traced_by_class_and_number() -> None:
+    class Net:
+        def __init__(self, *inner: Net) -> None:
+            self.inner = inner
+
+        def call(self, *, is_last: bool) -> None:
+            for one in self.inner:
+                one.call(is_last=is_last)
+
+    class Layer(Net):
+        pass
+
+    net = Net(Layer(), Layer(Net()))
+    tracer = CallTracer(lambda _: False, Net.call.__code__)
+    tracer.start()
+    net.call(is_last=False)
+    net.inner[1].call(is_last=True)
+    tracer.stop()
+    names = [one.module.removeprefix("nn.Module: ") for one in tracer.calls]
+    assert names == ["Layer_0", "Net_1", "Layer_1", "Net_0", "Net_1", "Layer_1"]
+
+
 def test_calls_are_traced_until_the_tracer_is_stopped() -> None:
     def inner() -> int:
         return 1

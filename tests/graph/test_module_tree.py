@@ -18,6 +18,7 @@ from tests.conftest import PairWriter
 from tests.reference.naive_modules import modules_of
 
 CALL = "nn.Module: "
+CALLS_MODULES = "nn/modules/module.py(1787): _call_impl"
 EVALUATION = "autograd::engine::evaluate_function: "
 
 
@@ -68,12 +69,12 @@ class _Program:
 
     def module(self, name: str, tid: int, number: int, depth: int) -> None:
         event = self.begin(f"{CALL}{name}", tid, "python_function")
-        for k in range(self.random.choice((1, 2, 3))):
+        for _ in range(self.random.choice((1, 2, 3))):
             what = self.random.random()
             if what < 0.4 and depth < 3:
                 self.module(f"{'ABC'[depth]}_{self.random.choice((0, 1))}", tid, number, depth + 1)
             elif what < 0.5:
-                frame = self.begin(f"file.py({k}): forward", tid, "python_function")
+                frame = self.begin(f"torch/{CALLS_MODULES}", tid, "python_function")
                 self.operator(tid, number, makes=True)
                 self.end(frame)
             else:
@@ -131,6 +132,28 @@ def found(graph: EventGraph) -> list[tuple[str, str]]:
 def test_as_operation_by_operation(seed: int, tmp_path: Path) -> None:
     program = _Program(seed)
     assert found(graph_of(program.events, tmp_path)) == modules_of(program.events)
+
+
+@pytest.mark.parametrize("with_stacks", [False, True])
+def test_functions_and_annotations_count_beside_modules_but_where_all_functions_are_recorded(
+    pair: PairWriter, *, with_stacks: bool
+) -> None:
+    pair.event("train.py(9): penalty", 0, 100, "python_function")
+    pair.op("aten::mm", 10, 80)
+    pair.event(f"{CALL}Net_0", 200, 500, "python_function")
+    pair.event("head", 210, 200, "user_annotation")
+    pair.event(f"{CALL}Linear_0", 220, 100, "python_function")
+    pair.op("aten::addmm", 230, 80)
+    if with_stacks:
+        pair.event(CALLS_MODULES, 215, 110, "python_function")
+    tree = find_modules(nadi.build_graph(nadi.load_job(*pair.write())))
+    assert tree.is_recorded
+    assert tree.paths == (
+        ("Net_0", "Net_0.Linear_0") if with_stacks else
+        ("train.py(9): penalty", "Net_0", "Net_0.head", "Net_0.head.Linear_0")
+    )  # fmt: skip
+    names = f"{CALL}Net_0", f"{CALL}Linear_0"
+    assert tuple(one for one in tree.names if one.startswith(CALL)) == names
 
 
 def test_the_oracle_meets_every_case() -> None:

@@ -81,7 +81,7 @@ def test_few_rows_are_printed_and_all_are_in_json() -> None:
 
 def test_without_modules_the_way_to_record_them_is_said() -> None:
     assert printed(times_of([(OUTSIDE, -1, 5)])) == [
-        "modules: none recorded; nadi.record(..., stacks=True) records them"
+        "modules: none recorded; nadi record and nadi.record record them"
     ]
 
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from nadi.results.text import make_table, name_cell, print_table
+from nadi.results.text import make_table, name_cell, print_table, tell_apart
 from nadi.units import format_change
 
 
@@ -58,6 +58,16 @@ def test_different_names_that_look_alike_show_where_they_differ() -> None:
     assert all(tile[-5:] in cell for tile, cell in zip(tiles, cells, strict=False))
     assert all(len(cell) <= 59 for cell in cells)
     assert cells[4] == "aten::mm"
+
+
+def test_a_compiled_graph_is_named_by_the_begin_of_its_key() -> None:
+    keys = "fabcdefg" + "h" * 44, "fabcdefg" + "k" * 44, "fzzzzzzz" + "h" * 44
+    alone, *alike = (name_cell(f"## Call CompiledFxGraph {key} ##") for key in (keys[2], *keys[:2]))
+    tell_apart([alone, *alike])
+    assert alone.plain == "compiled graph fzzzzzzz"
+    assert name_cell("## Call CompiledFxGraph ##").plain == "compiled graph"  # of two recordings
+    assert alike[0].plain != alike[1].plain
+    assert "hhhh" in alike[0].plain
 
 
 def test_a_long_name_alone_is_cut_in_the_middle() -> None:

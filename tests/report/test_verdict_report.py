@@ -112,6 +112,15 @@ def test_a_device_that_is_busy_is_named_where_the_host_is_not_explained(
     )
 
 
+def test_a_compiled_graph_is_named_shortly(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(4):
+        pair.op(f"## Call CompiledFxGraph {'fabcdefgh' * 5} ##", 100 * number, 90)
+    (first, *_) = first_lines(capsys, pair.write()[1])
+    assert "most in compiled graph fabcdefg (360.0 us)" in first
+
+
 def test_exposed_communication_is_named_where_the_host_is_not_explained(
     pair: PairWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:

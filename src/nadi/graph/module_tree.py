@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
+from nadi.recordings.serving_steps import serving_step
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.rows import nearest
 
@@ -66,6 +67,7 @@ _NO_MODULE = (
     r"^ProfilerStep#|^Optimizer\.|^enumerate\(|^##|^\[|(?i:forward|backward|optimizer)|"
     r"^(?:nccl|gloo|mpi|ucc|xccl|hccl|c10d|record_param_comms)\b"
 )
+_CALLS_MODULES = r"nn/modules/module\.py\(\d+\): _call_impl$"
 _REGION = r"^Torch-Compiled Region"
 _COMPILED = r"^## Call (CompiledFxGraph \w+) ##$"
 _AUTOGRAD = r"^autograd::engine::evaluate_function"
@@ -82,11 +84,14 @@ class ModuleTree:
     # that run the same modules share them. A module follows those around it; those in one module
     # are in order of their first call.
     paths: tuple[str, ...]
+    names: tuple[str, ...]  # of each alone, as recorded: ``nn.Module: Linear_7``
     parent: Ints  # int64, shape (modules,): the module around each, or -1
     module: Ints  # int64, shape (ops,): the innermost module of each operation, or -1
     phase: Bytes  # uint8, shape (ops,): position in ``PHASES``
     is_called: Bools  # bool, shape (ops,): the calls themselves, which contain the forward
-    is_recorded: bool  # whether the calls are those of modules, not of annotations and functions
+    is_recorded: (
+        bool  # whether calls of modules are among them, not annotations and functions alone
+    )
     # how work of the optimizer was attributed to modules, or why not; empty if there is none
     optimizer: str
 
@@ -112,20 +117,10 @@ class ModuleTree:
 
         Annotations and functions that count as modules are none of them.
         """
-        names = [f"{CALL}{path.rpartition('.')[2]}" for path in self.paths]
         return np.array(
-            [self.is_recorded and pattern.search(name) is not None for name in names],
+            [name.startswith(CALL) and pattern.search(name) is not None for name in self.names],
             dtype=np.bool_,
         )
-
-    def names(self) -> list[str]:
-        """Return the name of each module alone, as it is recorded."""
-        begins = [len(self.paths[one]) + 1 if one >= 0 else 0 for one in self.parent.tolist()]
-        own = [path[begin:] for path, begin in zip(self.paths, begins, strict=True)]
-        is_class = re.compile(r"\w+_\d+")
-        return [
-            f"{CALL}{one}" if self.is_recorded and is_class.fullmatch(one) else one for one in own
-        ]
 
     def named(self, name: str) -> Bools:
         """Return the modules that a recording names so; bool, shape (modules,).
@@ -133,7 +128,7 @@ class ModuleTree:
         Without a number the name of a class, ``nn.Module: Linear``, is that of all its modules.
         """
         wanted = re.compile(re.escape(name) + (r"(_\d+)?" if name.startswith(CALL) else ""))
-        return np.array([bool(wanted.fullmatch(one)) for one in self.names()], dtype=np.bool_)
+        return np.array([bool(wanted.fullmatch(one)) for one in self.names], dtype=np.bool_)
 
     def operations(self, modules: Bools) -> Bools:
         """Return the operations of modules and of the modules in them; bool, shape (ops,)."""
@@ -170,9 +165,9 @@ class _Calls(NamedTuple):
 def find_modules(graph: EventGraph) -> ModuleTree:
     """Find the module and the phase of each operation.
 
-    The forward of a module is what runs in its calls (``nn.Module: NAME_N`` in recordings with
-    Python stacks; without any, annotations and functions that call operators count as modules) or
-    in a region that torch.compile compiled (``Torch-Compiled Region: 0/1``). The backward of an
+    The forward of a module is what runs in its calls (``nn.Module: NAME_N``; but in recordings with
+    Python stacks, annotations and functions that call operators count as modules, too) or in a
+    region that torch.compile compiled (``Torch-Compiled Region: 0/1``). The backward of an
     operator is what autograd runs with its sequence number, all operations in it included. A
     gradient is accumulated directly after the operation that computed it, and belongs to its
     module. Work of the optimizer belongs to the module of the gradient that it uses, where the host
@@ -212,7 +207,11 @@ def find_modules(graph: EventGraph) -> ModuleTree:
     call = graph.recorded_launchers
     work = np.flatnonzero(call >= 0)
     module[work], phase[work] = module[call[work]], phase[call[work]]
-    return ModuleTree(tuple(paths), parent, module, phase, is_call, is_recorded, parts.how)
+    first = np.unique(module_of_call[module_of_call >= 0], return_index=True)[1]
+    names = graph.names(calls.ops[module_of_call >= 0][first]).to_list()
+    return ModuleTree(
+        tuple(paths), tuple(names), parent, module, phase, is_call, is_recorded, parts.how
+    )
 
 
 def _stated_modules(graph: EventGraph, is_call: Bools) -> ModuleTree:
@@ -241,7 +240,8 @@ def _stated_modules(graph: EventGraph, is_call: Bools) -> ModuleTree:
     for number, word in enumerate(PHASES):
         phase[(stated == word).to_numpy()] = number
     around_each = np.array(parent, dtype=np.int64)
-    return ModuleTree(tuple(numbers), around_each, module, phase, is_call, False, "")
+    stated_names = tuple(numbers)
+    return ModuleTree(stated_names, stated_names, around_each, module, phase, is_call, False, "")
 
 
 def _calls(graph: EventGraph) -> tuple[Bools, bool]:
@@ -252,15 +252,24 @@ def _calls(graph: EventGraph) -> tuple[Bools, bool]:
     kind = graph.gather("category")
     is_call = (kind == "python").to_numpy() & graph.named(f"^{CALL}")
     is_region = _regions(graph, kind)
-    if is_call.any():
+    is_recorded = bool(is_call.any())
+    if is_recorded and has_all_functions(graph):
         return is_call | is_region, True
     is_module = graph.named(_FEED_FORWARD) | ~graph.named(_NO_MODULE)
     is_range = (kind == "annotation").to_numpy() & is_module
     is_range &= (graph.gather("comm_type") == "none").to_numpy()
+    which, names = graph.name_codes()
+    is_range &= np.array([serving_step(name) is None for name in names], dtype=np.bool_)[which]
     holds = np.zeros(graph.num_ops + 1, dtype=np.bool_)
     holds[graph.op_parent[(kind == "operator").to_numpy()]] = True
     is_function = (kind == "python").to_numpy() & holds[:-1]
-    return is_range | is_function | is_region, False
+    return is_range | is_function | is_region | is_call, is_recorded
+
+
+def has_all_functions(graph: EventGraph) -> bool:
+    """Whether all functions of Python were recorded, those of PyTorch that call a module too."""
+    calls_modules = graph.named(_CALLS_MODULES)
+    return bool((graph.gather("category") == "python").to_numpy()[calls_modules].any())
 
 
 def _regions(graph: EventGraph, kind: pl.Series) -> Bools:

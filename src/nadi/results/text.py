@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi.trace.schema import Table as Declared
-from nadi.units import format_count, format_counted, printable
+from nadi.units import format_count, format_counted, printable, shown_name
 
 _MANY_NOTES = 4  # issues that are no warning
 TOP = 10  # rows of a table of operations
@@ -63,7 +63,7 @@ class NameCell(Text):
     """A shortened name in a table, and the whole one."""
 
     def __init__(self, name: str, otherwise: str = "") -> None:
-        super().__init__(printable(name, _NAME_WIDTH) or otherwise)
+        super().__init__(shown_name(name, _NAME_WIDTH) or otherwise)
         self.name = printable(name)
 
 

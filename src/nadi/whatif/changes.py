@@ -43,8 +43,8 @@ from nadi.whatif.selection import (
     launchers,
     outermost,
     select,
+    select_with_calls,
     selected_modules,
-    whole,
     within,
 )
 
@@ -112,7 +112,9 @@ class Scale:
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
         """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
-        edges = _later(graph, _time_of(graph, covered(graph, whole(graph, self.selection))), since)
+        edges = _later(
+            graph, _time_of(graph, covered(graph, select_with_calls(graph, self.selection))), since
+        )
         weight = graph.weight.copy()
         if float(weight[edges].sum()) * self.factor >= _LONGEST_NS:
             raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")

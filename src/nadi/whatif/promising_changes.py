@@ -23,7 +23,7 @@ from nadi.units import format_percent
 from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import Interval
-from nadi.whatif.selection import Selection, covered, module_expression, whole
+from nadi.whatif.selection import Selection, covered, module_expression, select_with_calls
 from nadi.whatif.stream_changes import Graphed
 from nadi.whatif.what_if_results import WhatIf, what_if, what_ifs
 
@@ -157,7 +157,7 @@ def _is_within(graph: EventGraph, inner: Change, outer: Change) -> bool:
     """Whether both make operations faster, and those of the first are among those of the second."""
     if not (isinstance(inner, Scale) and isinstance(outer, Scale)):
         return False
-    both = [covered(graph, whole(graph, one.selection)) for one in (inner, outer)]
+    both = [covered(graph, select_with_calls(graph, one.selection)) for one in (inner, outer)]
     return not bool((both[0] & ~both[1]).any())
 
 

@@ -162,7 +162,7 @@ def module_expression(graph: EventGraph, name: str) -> str:
     return ""
 
 
-def whole(graph: EventGraph, selection: Selection) -> Bools:
+def select_with_calls(graph: EventGraph, selection: Selection) -> Bools:
     """Find the operations of a selection, and of modules the calls too; bool, shape (ops,).
 
     A call of a module is what its thread does between its operations. It is none of those that have

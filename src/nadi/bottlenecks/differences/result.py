@@ -33,7 +33,7 @@ from nadi.results.declared import (
     name_or,
 )
 from nadi.results.page.figures import Figures
-from nadi.units import format_ns, format_percent, printable
+from nadi.units import format_ns, format_percent, printable, shown_name
 
 if TYPE_CHECKING:  # pages of saved results take the words only
     from nadi.bottlenecks.differences.compared_runs import ComparedRuns
@@ -115,7 +115,7 @@ def _why(data: _Data) -> Iterator[str]:
     rest = data["change_ns"] - machine
     same = [data["path"][i] for i in _not_slight(data) if _own(data["path"][i]) * rest > 0]
     for row in same[:_NAMED]:
-        name = printable(row["name"], _NAME_IN_LINE) or "(no operation)"
+        name = shown_name(row["name"], _NAME_IN_LINE) or "(no operation)"
         yield f"  {_signed(_own(row))}: {name} ({row['kind']}, {row['cause']})"
 
 

@@ -47,7 +47,7 @@ from nadi.systems.library import read_system_file, recorded_devices, shipped_sys
 from nadi.systems.system import System
 from nadi.trace.categories import OTHER_KERNELS
 from nadi.trace.trace import Job
-from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.units import format_count, format_ns, format_percent, format_range, shown_name
 from nadi.whatif.balance_change import Balance
 from nadi.whatif.changes import NoGaps, Remove, Scale, ScaleWait
 from nadi.whatif.prediction_intervals import LEVEL
@@ -97,7 +97,7 @@ _TIMES = tuple(
 )
 _ALIKE = 0.25  # layers share a row that differ from their median by at most this part of it
 _MAX_ROWS, _MOST_MODULES = 40, 100  # in text, and on pages
-_NO_MODULES = "modules: none recorded; nadi.record(..., stacks=True) records them"
+_NO_MODULES = "modules: none recorded; nadi record and nadi.record record them"
 _NOT_RECORDED = " (annotations and functions)"
 _DIGITS = "0123456789"
 _INDENT = "  "
@@ -541,7 +541,7 @@ def _share(time: int, verdict: Verdict) -> str:
 
 
 def _shown(name: str) -> str:
-    return printable(name, _NAME_IN_LINE)
+    return shown_name(name, _NAME_IN_LINE)
 
 
 def _in_words(one: TriedChange) -> str:

@@ -81,6 +81,7 @@ from nadi.units import (
     format_percent,
     format_range,
     printable,
+    shown_name,
 )
 from nadi.whatif.what_if_results import WhatIf
 
@@ -555,11 +556,11 @@ def _longest_wait(data: _Data) -> Iterator[str]:
     found = data["stragglers"]["collectives"]
     if found:
         worst = max(found, key=lambda row: row["longest_ns"])
-        what = printable(worst["operation"], _NAME_IN_LINE) or "between operations"
+        what = shown_name(worst["operation"], _NAME_IN_LINE) or "between operations"
         mostly = f", mostly {what}" if worst["operation"] or worst["cause"] != "unexplained" else ""
         yield (
             f"longest wait: {format_ns(worst['longest_ns'])} for rank {worst['rank']} in "
-            f"{printable(worst['name'], _NAME_IN_LINE)}; cause of the delay: {worst['cause']}"
+            f"{shown_name(worst['name'], _NAME_IN_LINE)}; cause of the delay: {worst['cause']}"
             f"{mostly}"
         )
 

@@ -17,7 +17,7 @@ import polars as pl
 from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.module_tree import CALL
+from nadi.graph.module_tree import CALL, has_all_functions
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.graph.stragglers import Stragglers
 from nadi.graph.time_parts import RankCommunication
@@ -124,9 +124,10 @@ def leading_range(
 ) -> tuple[str, int, int, pl.DataFrame] | None:
     """Find the range in which the host spends most time of a path.
 
-    Ranges are annotations and modules, or without modules functions of Python, but for the marks of
-    steps and communication. Modules of a class, which differ by a number at their ends, are one
-    range. To a module belongs its backward, and what an optimizer does for it.
+    Ranges are annotations, modules and functions of Python, but for the marks of steps and
+    communication. Where all functions are recorded, and modules, functions are none. Modules of a
+    class, which differ by a number at their ends, are one range. To a module belongs its backward,
+    and what an optimizer does for it.
 
     - ``most_ns``: The time of the operation with most of it.
     - Returns name, ns, ns in its calls, and segments, or None: Of the smallest range that holds
@@ -162,7 +163,7 @@ def leading_range(
 def _ranges(graph: EventGraph) -> Bools:
     category, is_module = graph.gather("category"), graph.named(f"^{CALL}")
     found = (category == "annotation").to_numpy() | is_module
-    if not is_module.any():  # a profiler with stacks records all functions, and modules beside them
+    if not (is_module.any() and has_all_functions(graph)):
         holds = np.zeros(graph.num_ops, dtype=np.bool_)
         holds[graph.op_parent[graph.op_parent >= 0]] = True
         found |= (category == "python").to_numpy() & holds
@@ -189,7 +190,7 @@ def _around(graph: EventGraph, op: Ints, is_range: Bools) -> pl.DataFrame:
 def _belonging(graph: EventGraph, op: Ints) -> pl.DataFrame:
     """Return the names of the modules to which each segment's operation belongs, as ``_around``."""
     tree = modules_of(graph)
-    names = pl.Series(tree.names(), dtype=pl.String).str.replace(*_NUMBER)
+    names = pl.Series(tree.names, dtype=pl.String).str.replace(*_NUMBER)
     at, module = np.arange(op.size, dtype=np.uint32), tree.module[op]
     found = [pl.DataFrame({"at": at[:0], "range": names[:0]})]
     while (module >= 0).any():

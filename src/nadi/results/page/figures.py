@@ -18,6 +18,7 @@ from nadi.units import (
     format_percent,
     format_range,
     printable,
+    shown_name,
 )
 
 Path = Sequence[str | int]
@@ -113,7 +114,7 @@ class Figures:
 def text(name: object, otherwise: str = "") -> str:
     """Write a text of a recording: escaped, on one line; a long one is opened by a click."""
     whole = str(name)
-    shown = printable(whole, _SHOWN) or otherwise
+    shown = shown_name(whole, _SHOWN) or otherwise
     if shown == whole or not whole:
         return escape(shown)
     return (

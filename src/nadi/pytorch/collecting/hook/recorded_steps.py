@@ -16,6 +16,7 @@ import shutil
 import threading
 import time
 from collections.abc import Collection
+from types import CodeType
 from typing import Any
 
 _TIMED, _OBSERVED, _ENDED = "timed", "observed", "ended"
@@ -222,7 +223,8 @@ class StepRecorder:
             profiler.__enter__()
             sampler.start()
             self._sampled = sampler, profiler
-            self._tracer = _beside("traced_calls").CallTracer(_sampled_gaps().is_of_program)
+            of_program = _sampled_gaps().is_of_program
+            self._tracer = _beside("traced_calls").CallTracer(of_program, _call_of(self._torch))
 
     def _end_samples(self) -> None:
         if self._sampled is None:
@@ -315,6 +317,13 @@ def _sampled_gaps() -> Any:
 def _beside(name: str) -> Any:
     """Import a module beside this one: in the recorded process none has a package."""
     return importlib.import_module(f"{__package__ or ''}.{name}".lstrip("."))
+
+
+def _call_of(torch: Any) -> CodeType:
+    """Return the function of PyTorch that calls a module; older versions have one of two."""
+    module = torch.nn.Module
+    found: CodeType = getattr(module, "_wrapped_call_impl", module._call_impl).__code__
+    return found
 
 
 def _profiler(torch: Any, device: str, options: dict[str, Any]) -> Any:

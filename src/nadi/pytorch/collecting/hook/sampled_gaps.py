@@ -436,11 +436,12 @@ def _holder(samples: list[Sample], thread: int) -> str:
 def name_operations(
     calls: Iterable[TracedCall], sampled: list[Span], timed: list[Span], base_ns: int
 ) -> list[dict[str, Any]]:
-    """Make events of functions of the program that call operations of timed steps.
+    """Make events of modules, and of functions of the program, that call operations of timed steps.
 
     What they call is known for timed steps that have the same operations as one in which calls were
-    traced. Where functions call the same operations, the innermost is named, and none that calls
-    all of a step. ``calls`` are in the order of their ends.
+    traced. Where several call the same operations, the innermost module is named, or without one
+    the innermost function, and none that calls all of a step. ``calls`` are in the order of their
+    ends.
     """
     calls = list(calls)
     found: dict[tuple[str, ...], dict[tuple[int, int], str]] = {}
@@ -461,12 +462,13 @@ def _held(calls: list[TracedCall], step: Step) -> dict[tuple[int, int], str]:
     """Return the functions of a step by the first and the last operation that they call."""
     begins, ends = ([one[side] for one in step.operations] for side in (1, 2))
     held: dict[tuple[int, int], str] = {}
-    for call in calls:
+    for call in sorted(calls, key=lambda call: not call.module):
         if call.thread == step.mark.thread and step.mark.begin <= call.begin < step.mark.end:
             first = bisect.bisect_left(begins, call.begin)
             last = bisect.bisect_right(ends, call.end) - 1
             if first <= last and (first, last) != (0, len(ends) - 1):
-                held.setdefault((first, last), _name(Called(call.code, call.code.co_firstlineno)))
+                name = call.module or _name(Called(call.code, call.code.co_firstlineno))
+                held.setdefault((first, last), name)
     return held
 
 
