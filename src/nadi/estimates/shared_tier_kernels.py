@@ -105,6 +105,8 @@ class STAGE(Columns, of="stage"):
     stored = column("clock at the end of its store, infinite without", "bytes")
     due = column("when it may begin something, or ends its computation", "s")
     held = column("in buffers until they are stored", "bytes")
+    now = column("where it is followed alone: how far", "s")
+    passed = column("where it is followed alone: end of its passes", "s")
 
 
 class Schedule(NamedTuple):
@@ -427,11 +429,17 @@ def _movers(work: Work, group: int, way: int, is_duplex: bool) -> int:
 
 @inner
 def _next(
-    work: Work, row: np.ndarray, seconds: np.ndarray, is_duplex: bool, found: float, now: float
+    work: Work, row: np.ndarray, seconds: np.ndarray, is_duplex: bool, at: tuple[float, float],
+    stages: tuple[int, int],
 ) -> float:  # fmt: skip
-    """Advance all clocks to the next event, at the latest at ``found``; return its moment."""
-    stages, sharing = work.at.shape[0], int(row[PIPELINE.sharing])
-    for stage in range(stages):
+    """Advance the clocks of stages to their next event; return its moment.
+
+    - ``at``: When it is at the latest, and now.
+    - ``stages``: The first one, and the one after the last: whole groups.
+    """
+    found, now = at
+    sharing = int(row[PIPELINE.sharing])
+    for stage in range(stages[0], stages[1]):
         group = stage // sharing
         for way in range(2):
             until = work.stage[stage, STAGE.loaded + way]
@@ -440,7 +448,7 @@ def _next(
                 found = min(found, now + (until - work.clock[group, way]) * each)
     # however short it is, a clock goes on
     passed = found - now + _TICK * (1.0 + now)
-    for group in range((stages - 1) // sharing + 1):
+    for group in range(stages[0] // sharing, (stages[1] - 1) // sharing + 1):
         for way in range(2):
             if work.movers[group, way]:
                 each = seconds[_movers(work, group, way, is_duplex) - 1, way]
@@ -460,17 +468,15 @@ def _last_passes(work: Work) -> float:
 
 
 @inner
-def _follow(
-    schedule: Schedule, work: Work, row: np.ndarray, seconds: np.ndarray, is_duplex: bool
-) -> tuple[float, float, float]:
-    """Follow one execution; return what ``follow_pipelines`` finds."""
+def _begin_all(schedule: Schedule, work: Work, row: np.ndarray) -> None:
+    """Put the units of all stages, of which nothing has begun."""
     stages = schedule.first.size - 1
     unit = 0
     for stage in range(stages):
         work.at[stage, :] = unit
         unit = _put_stage(schedule, work, row, stage, unit)
         work.stage[stage, :] = np.inf
-        work.stage[stage, STAGE.held] = work.stage[stage, STAGE.due] = 0.0
+        work.stage[stage, STAGE.due :] = 0.0
     work.arrived[:] = np.inf
     for micro_batch in range(work.arrived.shape[2]):
         work.arrived[0, 0, micro_batch] = 0.0
@@ -478,6 +484,69 @@ def _follow(
     work.movers[:] = 0
     for stage in range(stages):
         _skip(work, stage)
+
+
+@inner
+def _waits_for_message(schedule: Schedule, work: Work, row: np.ndarray, stage: int) -> bool:
+    """Tell whether all that a stage lacks to compute is a message of which nothing is known yet."""
+    at = work.at[stage]
+    unit = at[AT.compute]
+    if work.stage[stage, STAGE.until] < np.inf or unit > at[AT.last] or at[AT.load] <= unit:
+        return False
+    held = work.stage[stage, STAGE.held]
+    if held > 0 and held + work.units[unit, UNIT.store] > row[PIPELINE.buffers]:
+        return False
+    return _may_compute(schedule, work, row, stage) == np.inf
+
+
+@inner
+def _follow_each(
+    schedule: Schedule, work: Work, row: np.ndarray, seconds: np.ndarray, is_duplex: bool
+) -> tuple[float, float, float]:
+    """Follow stages with tiers of their own, each as far as the messages that it has allow.
+
+    Only messages join them, so that no stage has to look at the events of the others.
+    """
+    stages = schedule.first.size - 1
+    ended, goes_on = 0, True
+    while ended < stages:
+        if not goes_on:
+            return np.nan, np.nan, np.nan
+        ended, goes_on = 0, False
+        for stage in range(stages):
+            at, doing = work.at[stage], work.stage[stage]
+            while at[AT.compute] < at[AT.last] or at[AT.load] <= at[AT.last]:
+                due = _begin(schedule, work, row, stage, doing[STAGE.now])
+                if _waits_for_message(schedule, work, row, stage):
+                    break
+                now = _next(
+                    work, row, seconds, is_duplex, (due, doing[STAGE.now]), (stage, stage + 1)
+                )
+                if now == np.inf:
+                    return np.nan, np.nan, np.nan
+                goes_on, computes = True, at[AT.compute] < at[AT.last]
+                doing[STAGE.now] = now
+                _end(schedule, work, row, stage, now)
+                if computes and at[AT.compute] >= at[AT.last]:
+                    doing[STAGE.passed] = now
+            if at[AT.compute] >= at[AT.last] and at[AT.load] > at[AT.last]:
+                ended += 1
+    passed, until = 0.0, 0.0
+    for stage in range(stages):
+        passed = max(passed, float(work.stage[stage, STAGE.passed]))
+        until = max(until, float(work.stage[stage, STAGE.now]))
+    return passed, until, _last_passes(work)
+
+
+@inner
+def _follow(
+    schedule: Schedule, work: Work, row: np.ndarray, seconds: np.ndarray, is_duplex: bool
+) -> tuple[float, float, float]:
+    """Follow one execution; return what ``follow_pipelines`` finds."""
+    stages = schedule.first.size - 1
+    _begin_all(schedule, work, row)
+    if row[PIPELINE.sharing] <= 1.0:
+        return _follow_each(schedule, work, row, seconds, is_duplex)
     now, passed = 0.0, 0.0
     while True:
         found, computes, all_done = np.inf, False, True
@@ -494,7 +563,7 @@ def _follow(
             passed = now
         if all_done and not computes:
             return passed, now, _last_passes(work)
-        now = _next(work, row, seconds, is_duplex, found, now)
+        now = _next(work, row, seconds, is_duplex, (found, now), (0, stages))
         if now == np.inf:
             return np.nan, np.nan, np.nan
         for stage in range(stages):
