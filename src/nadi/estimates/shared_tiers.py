@@ -273,6 +273,8 @@ class _Schedules(NamedTuple):
         found[:, 0, LOAD] += self.micro_batches * rows[:, PIPELINE.rows]
         found[:, -1, LOAD] += self.micro_batches * rows[:, PIPELINE.head]
         for name in (PIPELINE.weights, PIPELINE.experts, PIPELINE.kept):
+            if not rows[:, name].any():
+                continue
             moved = np.stack([_moved_bytes(self, name, *one) for one in counts.tolist()])
             found += moved[number.reshape(-1)] * rows[:, name, None, None]
         return found
