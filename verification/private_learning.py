@@ -9,15 +9,23 @@ Usage: python verification/private_learning.py [PART ...]
 ``membership``: 500 models with and without one job that is unlike all others. The attacker knows
 all other jobs and that one, and uses the best test of the released sums: the largest area under
 its curve that the noise allows is Phi(sqrt(rho)).
+``ledger``: models of one table of jobs, whose folder, files and rows have a planted word. None of
+them has it; each states its ledger of noisy sums, and what they spent together is added up beside
+the table; a model over the budget is refused, and writes nothing.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
 from random import Random
 from statistics import NormalDist
 
@@ -25,7 +33,16 @@ import numpy as np
 import polars as pl
 from _report import Checks
 
-from nadi.sharing.conditional.corpora import drawn_conditions, generated_job
+import nadi
+from nadi.errors import UsageError
+from nadi.sharing.conditional.conditional_model import write_generator
+from nadi.sharing.conditional.corpora import (
+    Ranges,
+    drawn_conditions,
+    generated_job,
+    generated_jobs,
+)
+from nadi.sharing.conditional.generators import learn_privately, read_generator
 from nadi.sharing.conditional.privacy_ledger import epsilon_of, rho_of
 from nadi.sharing.conditional.private_learning import contribution, release
 from nadi.sharing.conditional.released_corpus import (
@@ -51,6 +68,8 @@ SIZES, EPSILONS, MODELS, TRIALS, ASKED = (20, 200, 2000), (0.5, 1.0, 4.0, 8.0), 
 POPULATION = 5000  # jobs whose conditions are drawn to know how often each is
 LIMITS = {(200, 1.0): (0.13, 0.05), (2000, 1.0): (0.02, 0.02)}
 _SLOWER, _OF_OWNER, _OF_JOB, _OF_OPERATION = 0.25, 0.25, 0.08, 0.05
+PLANTED = "quokka"
+SMALL = Ranges(hidden=(256, 512), sequence=(256, 256), stage_layers=(1, 1), ranks=1)
 _CHOICE = 24  # drawn jobs, of which an owner's usual one is the most like what it does
 
 
@@ -224,11 +243,56 @@ def score(
     return found
 
 
+def planted_table(folder: Path) -> Path:
+    """Write three small jobs and their table, all with a word that nothing else has."""
+    rows = []
+    for number, (job, known, _) in enumerate(generated_jobs(3, 3, SMALL)):
+        own = folder / f"{PLANTED}_job{number}"
+        nadi.models.write_job(timed(job, np.ones(len(OP_CLASSES)), np.random.default_rng(0)), own)
+        words = {n: str(v).lower() if isinstance(v, bool) else v for n, v in known.items()}
+        rows.append({"job": own.name, **words})
+    table = folder / f"{PLANTED}_jobs.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return table
+
+
+def ledger(checks: Checks) -> None:
+    """Learn models of a table until its budget is spent."""
+    with tempfile.TemporaryDirectory(prefix=PLANTED) as made:
+        folder = Path(made)
+        table = planted_table(folder)
+        rho, kept = rho_of(1.0), Path(f"{table}.privacy.json")
+        budget = epsilon_of(2 * rho) + 1e-6
+        for number in (1, 2):
+            path = folder / f"model{number}"
+            learned = learn_privately(table, 1.0, device="h100", budget=budget, generated=3)
+            write_generator(learned.model, path)
+            private = read_generator(path).private
+            assert private is not None
+            planted = PLANTED.encode() in path.read_bytes()
+            checks.add(f"model {number} has no word of the jobs or their paths", not planted)
+            released = sum((one.rho for one in private.releases), Fraction(0))
+            checks.add(f"its sums spend what it states: {private.epsilon:.4f}",
+                       released <= rho and private.epsilon == epsilon_of(released))  # fmt: skip
+            spent = sum(Fraction(*one) for one in json.loads(kept.read_bytes())["rho"])
+            checks.add(f"the ledger adds up {number}", spent == number * rho)
+        before, refused = kept.read_bytes(), ""
+        try:
+            learn_privately(table, 1.0, device="h100", budget=budget, generated=3)
+        except UsageError as error:
+            refused = str(error)
+        checks.add("a third is over the budget", "would have spent" in refused, refused)
+        checks.add("and the ledger stays", kept.read_bytes() == before)
+
+
 def main() -> None:
     """Run the parts that the command line names, or all."""
     checks = Checks()
     parts: dict[str, Callable[[Checks], None]] = {
-        "noise": noise, "figures": figures, "membership": membership,
+        "noise": noise, "figures": figures, "membership": membership, "ledger": ledger,
     }  # fmt: skip
     for name, part in parts.items():
         if not sys.argv[1:] or name in sys.argv[1:]:
