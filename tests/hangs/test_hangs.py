@@ -58,6 +58,14 @@ def test_an_absent_rank_is_named(tmp_path: Path, culprit: int, as_json: bool) ->
     assert found.ranks[culprit].state == "completed"
 
 
+def test_dumps_of_torchtitan_are_found_in_the_folder_of_the_job(tmp_path: Path) -> None:
+    job = _job()
+    job.call("0", "all_reduce", ranks=_others(3), state="started")
+    (tmp_path / "config.json").write_text("{}")
+    job.write(tmp_path / "comm_traces")
+    assert _culprits(find_hang(tmp_path)) == [3]
+
+
 def test_a_rank_that_waits_elsewhere_is_not_the_cause(tmp_path: Path) -> None:
     job = _job()
     job.call("0", "all_reduce", ranks=[0, 4, 5, 6, 7], state="started")

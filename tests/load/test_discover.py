@@ -195,6 +195,38 @@ def test_folders_of_iterations_are_recordings_of_which_the_last_is_read(
     assert said.endswith(": iteration_2")
 
 
+@pytest.mark.parametrize("below", ["profile_traces/iteration_5", "torch_profile"])
+def test_traces_of_training_are_found_beside_settings_and_logs(
+    demo_folder: Path, tmp_path: Path, below: str
+) -> None:
+    for other in ("config.json", "logs/args.json", "checkpoint/step-10/state.pkl"):
+        (tmp_path / other).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / other).write_text("{}")
+    for rank in range(2):
+        place = tmp_path / below / f"rank-{rank}.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(_without_rank(demo_folder, rank))
+    found = list_files([tmp_path])
+    assert [path.name for path in found.devices] == ["rank-0.json", "rank-1.json"]
+    assert found.issues.is_empty()
+    assert [trace.rank for trace in nadi.load_job(tmp_path).traces] == [0, 1]
+
+
+def test_an_iteration_that_a_job_did_not_finish_is_not_read(
+    demo_folder: Path, tmp_path: Path
+) -> None:
+    for iteration, count in ((2, 3), (3, 2), (4, 1)):
+        for rank in range(count):
+            place = tmp_path / f"traces/iteration_{iteration}/rank{rank}_trace.json"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(_without_rank(demo_folder, rank))
+    found = list_files([tmp_path])
+    assert [path.parent.name for path in found.devices] == ["iteration_3"] * 2
+    said = dict(found.issues.select("code", "detail").iter_rows())
+    assert said["job.iterations"].endswith(": iteration_2")
+    assert said["job.iterations-cut-off"].endswith(": iteration_4")
+
+
 def test_ranks_of_serving_engines_are_in_their_names() -> None:
     names = [f"171-TP-{tp}-DP-0-PP-{pp}-EP-0.trace.json.gz" for pp in (0, 1) for tp in (0, 1)]
     names += ["171-TP-1-EP-0-decode.trace.json.gz", "rank-12.json.gz", "000004_step_20.pickle"]

@@ -21,6 +21,7 @@ _LIBRARY = re.compile(r"^[a-z]+:")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 _PEERS = re.compile(r"^(send|recv|isend|irecv) (\d{1,9})(->|<-)(\d{1,9})$")
 _UNNAMED = ""  # in the configuration of gloo the group that was made last
+_OF_TORCHTITAN = "comm_traces"  # where torchtitan has dumps written, below the folder of a job
 _NOT_A_DUMP = "not a dump of PyTorch's flight recorder"
 
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
@@ -146,7 +147,7 @@ class Dump:
 
 
 def read_dumps(paths: Sequence[Path | str]) -> tuple[list[Dump], list[str]]:
-    """Read the dumps among files and folders.
+    """Read the dumps among files and folders, also those of torchtitan in the folder of a job.
 
     - Returns dumps: In order of rank.
     - and ignored: Names of files in the folders that are no dumps.
@@ -160,7 +161,8 @@ def read_dumps(paths: Sequence[Path | str]) -> tuple[list[Dump], list[str]]:
     with garbage_collection_paused():
         for path in map(locate, paths):
             if path.is_dir():
-                ignored += _read_folder(path, dumps)
+                below = path / _OF_TORCHTITAN
+                ignored += _read_folder(below if below.is_dir() else path, dumps)
             else:
                 dumps.append(_read(path))
     if not dumps:

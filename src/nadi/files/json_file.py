@@ -72,12 +72,10 @@ def type_error(raw: RawFile, at: int, expected: str, path: str) -> FormatError:
     return FormatError(raw.name, f"expected {expected}, got `{got}` - at {path}", _UNLIKE_PYTORCH)
 
 
-def doubled(array: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
-    """Return a copy of an array with twice its length along an axis."""
-    shape = list(array.shape)
-    shape[axis] *= 2
-    larger = np.empty(shape, dtype=array.dtype)
-    larger[tuple(slice(size) for size in array.shape)] = array
+def doubled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of an array with twice its length."""
+    larger = np.empty((2 * len(array), *array.shape[1:]), dtype=array.dtype)
+    larger[: len(array)] = array
     return larger
 
 

@@ -22,10 +22,10 @@ from nadi.files.json_file import Texts
 from nadi.files.kineto.foreign_events import (
     EventArguments,
     ForeignEvents,
+    ForeignRecording,
+    decode_events,
     json_key,
-    kineto_content,
 )
-from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.plain_pickles import PickledValues, is_pickle
 from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Bools, Ints
@@ -121,12 +121,11 @@ def decode(raw: RawFile) -> Trace:
     - Raises FormatError if the pickle is broken, holds anything but plain values, or is no
       snapshot.
     """
-    content, log = to_events(raw)
-    return decode_events(raw, content, "PyTorch's memory snapshot", log)
+    return decode_events(raw, recording(raw), "PyTorch's memory snapshot")
 
 
-def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
-    """Return the events as the JSON of a Kineto trace, and what the snapshot does not hold.
+def recording(raw: RawFile) -> ForeignRecording:
+    """Return the events, and what the snapshot does not hold.
 
     - Raises FormatError as :func:`decode`.
     """
@@ -146,7 +145,7 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     parts = [_ranges(found, snapshot.annotations)]
     parts += [part for device, one in enumerate(found) for part in _written(device, one, texts)]
     more = {SEGMENTS: _summaries(snapshot), _STACKS: [one.calls for one in stacks]}
-    return kineto_content(parts, raw, more=more), log
+    return ForeignRecording(parts, log, more=more)
 
 
 def _read(values: PickledValues) -> _Snapshot:

@@ -13,14 +13,15 @@ from nadi.files.files import RawFile
 from nadi.files.json_file import Texts
 from nadi.files.kineto.foreign_events import (
     ForeignEvents,
+    ForeignRecording,
     JsonTexts,
     are_usable,
+    decode_events,
     is_step_mark,
-    kineto_content,
     number_lists,
     with_step_marks,
 )
-from nadi.files.kineto.kineto_trace import MERGED, decode_events
+from nadi.files.kineto.kineto_trace import MERGED
 from nadi.files.read_columns import MISSING, ReadColumns
 from nadi.files.remedies import NSIGHT
 from nadi.files.sqlite_file import MAGIC, SqliteFile
@@ -91,21 +92,18 @@ def decode(raw: RawFile) -> Trace:
       apart by their ids and correlation ids, and are ranks in the order of their ids.
     - Raises FormatError if the database is broken, or is no export of Nsight Systems.
     """
-    content, log = to_events(raw)
-    return decode_events(raw, content, NSIGHT, log)
+    return decode_events(raw, recording(raw), NSIGHT)
 
 
-def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
-    """Return the events as the JSON of a Kineto trace, and what the export does not hold.
+def recording(raw: RawFile) -> ForeignRecording:
+    """Return the events, and what the export does not hold.
 
-    - Raises FormatError as :func:`decode`.
+    - Raises FormatError as :func:`decode`, also while events are looked at.
     """
     export = _Export(SqliteFile(raw), raw.name)
     base = export.database.read("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])
     (start,) = base.numbers("utcEpochNs")[:1] if base.height else (0,)
-    content = kineto_content(export.events(), raw, int(start) if 0 <= start < 2**62 else 0)
-    export.add_issues()
-    return content, export.log
+    return ForeignRecording(export.events(), export.log, int(start) if 0 <= start < 2**62 else 0)
 
 
 class _Export:
@@ -154,6 +152,7 @@ class _Export:
             {"bytes": filled.numbers("bytes")},
         )  # fmt: skip
         yield self.syncs()
+        self.add_issues()
 
     def made(
         self, table: str, name: Texts, category: Texts, place: Mapping[str, Ints],

@@ -7,8 +7,9 @@ fields are those of Perfetto's protos/perfetto/trace, and of PyTorch's extension
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -20,11 +21,11 @@ from nadi.files.json_file import Texts
 from nadi.files.kineto.foreign_events import (
     EventArguments,
     ForeignEvents,
+    ForeignRecording,
     are_usable,
+    decode_events,
     json_key,
-    kineto_content,
 )
-from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.message_kernels import read_decimals
 from nadi.files.messages import ProtobufMessages, plain_fields
 from nadi.kernels.strings import intern_spans
@@ -72,14 +73,13 @@ def decode(raw: RawFile) -> Trace:
     - Returns: As the same recording's Kineto trace gives it, but for what the file does not hold.
     - Raises FormatError if the file is broken, or has no events of PyTorch's profiler.
     """
-    content, log = to_events(raw)
-    return decode_events(raw, content, "PyTorch's Perfetto trace", log)
+    return decode_events(raw, recording(raw), "PyTorch's Perfetto trace")
 
 
-def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
-    """Return the events as the JSON of a Kineto trace, and what the file does not hold.
+def recording(raw: RawFile) -> ForeignRecording:
+    """Return the events, and what the file does not hold.
 
-    - Raises FormatError as :func:`decode`.
+    - Raises FormatError as :func:`decode`, also while events are looked at.
     """
     log = IssueLog()
     _, packets = ProtobufMessages.whole(raw.name, raw.content).inner(_PACKET)
@@ -98,9 +98,17 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     of_slices, of_stages = piece.is_known(), stage.is_known()
     slices = _slices(packets.inside(piece).rows(of_slices), times[of_slices], tracks, texts, log)
     stages = _stages(packets.inside(stage).rows(of_stages), times[of_stages], texts, log)
-    content = kineto_content((part for parts in (slices, stages) for part in parts), raw, base)
+    parts = _noted(chain(slices, stages), int(counter.is_known().sum()), log)
+    return ForeignRecording(parts, log, base)
+
+
+def _noted(
+    parts: Iterable[ForeignEvents], num_samples: int, log: IssueLog
+) -> Iterator[ForeignEvents]:
+    """Give events on, and record after them what is not among them."""
+    yield from parts
     log.add(
-        "pftrace.counters", "info", int(counter.is_known().sum()),
+        "pftrace.counters", "info", num_samples,
         "samples of the device's counters", "they are not read; ui.perfetto.dev shows them",
     )  # fmt: skip
     log.add(
@@ -108,7 +116,6 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
         "the file has no rank, process groups, nor arrows from forward to backward",
         "ranks are those of the files' names; torch.profiler's JSON has all of it",
     )  # fmt: skip
-    return content, log
 
 
 def _base_time(clocks: ProtobufMessages) -> tuple[int, int]:

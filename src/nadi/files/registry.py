@@ -62,8 +62,8 @@ class Format:
     keys
         For JSON: it is this format if the object has all keys of one of these sets.
     events
-        For a file of another tool that is read as a device trace: a function that gives its events
-        as the JSON of a Kineto trace, and the issues.
+        For a file of another tool that is read as a device trace: a function that gives what it has
+        (:class:`nadi.files.kineto.foreign_events.ForeignRecording`).
     looks_like
         A function that recognizes it from the first bytes of a file, if keys do not suffice. For
         formats whose first suffix ends in .json it is called only for JSON, for others never.
@@ -101,7 +101,11 @@ class Format:
 
     def events_of(self, raw: RawFile) -> RawFile:
         """Return a file as a Kineto trace's JSON, which of a Kineto trace is the file."""
-        return raw if not self.events else raw.with_content(_function(self.events)(raw)[0])
+        if not self.events:
+            return raw
+        from nadi.files.kineto.foreign_events import kineto_content
+
+        return raw.with_content(kineto_content(_function(self.events)(raw), raw))
 
     def encode(self, *arguments: Any, **options: Any) -> Any:
         """Call the encoder; its module is imported on first use."""
@@ -134,19 +138,19 @@ FORMATS = (
     Format("pytorch", "PyTorch execution trace", (".json",), "pytorch.execution_trace.decode",
            keys=(frozenset(("schema", "nodes")),)),
     Format("nsight", "SQLite export of Nsight Systems", (".sqlite",), "nsight.decode",
-           looks_like="nsight.looks_like", events="nsight.to_events"),
+           looks_like="nsight.looks_like", events="nsight.recording"),
     Format("rocprof", "JSON of rocprofv3", (".json",), "rocprof.decode",
-           keys=(frozenset(("rocprofiler-sdk-tool",)),), events="rocprof.to_events"),
+           keys=(frozenset(("rocprofiler-sdk-tool",)),), events="rocprof.recording"),
     Format("xplane", "XPlane of JAX, TensorFlow and torch-xla", (".xplane.pb",), "xplane.decode",
-           looks_like="xplane.looks_like", events="xplane.to_events"),
+           looks_like="xplane.looks_like", events="xplane.recording"),
     Format(SNAPSHOT, "memory snapshot of PyTorch", (".pickle", ".pkl"),
            "memory_snapshot.decode",
-           looks_like="memory_snapshot.looks_like", events="memory_snapshot.to_events"),
+           looks_like="memory_snapshot.looks_like", events="memory_snapshot.recording"),
     Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_sim_text.decode",
            looks_like="astra_sim_text.looks_like"),
     Format("perfetto", "Perfetto trace (read: of PyTorch's profiler)",
            (".pftrace", ".perfetto-trace"), "pftrace.decode", "timeline.trace_timeline.encode",
-           looks_like="pftrace.looks_like", events="pftrace.to_events"),
+           looks_like="pftrace.looks_like", events="pftrace.recording"),
     Format("graphml", "GraphML", (".graphml",), "", "drawing.graphml.encode"),
     Format("dot", "Graphviz text", (".dot", ".gv"), "", "drawing.drawings.encode"),
     Format("svg", "drawing of the graph", (".svg",), "", "drawing.drawings.encode_svg"),

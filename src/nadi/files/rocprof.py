@@ -13,11 +13,12 @@ from nadi.files.json_file import Texts
 from nadi.files.json_objects import read_columns
 from nadi.files.kineto.foreign_events import (
     ForeignEvents,
-    kineto_content,
+    ForeignRecording,
+    decode_events,
     number_lists,
     with_step_marks,
 )
-from nadi.files.kineto.kineto_trace import MERGED, decode_events
+from nadi.files.kineto.kineto_trace import MERGED
 from nadi.files.read_columns import ReadColumns
 from nadi.files.remedies import ROCPROF
 from nadi.trace.arrays import Ints
@@ -103,21 +104,25 @@ def decode(raw: RawFile) -> Trace:
       calls of HIP and RCCL where they were traced, joined by correlation id.
     - Raises FormatError if the JSON is broken.
     """
-    content, log = to_events(raw)
-    return decode_events(raw, content, ROCPROF, log)
+    return decode_events(raw, recording(raw), ROCPROF)
 
 
-def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
-    """Return the events as the JSON of a Kineto trace, and what the file does not hold.
+def recording(raw: RawFile) -> ForeignRecording:
+    """Return the events, and what the file does not hold.
 
-    - Raises FormatError as :func:`decode`.
+    - Raises FormatError as :func:`decode`, also while events are looked at.
     """
     log = IssueLog()
+    return ForeignRecording(_parts(raw, log), log)
+
+
+def _parts(raw: RawFile, log: IssueLog) -> Iterator[ForeignEvents]:
     try:
         if (raw.content > _ASCII).any():
             raw.content.tobytes().decode()  # all is UTF-8, also what is not looked at
         tools = _decoder.decode(raw.content.data).tools
-        content = kineto_content((part for tool in tools for part in _events(raw, tool, log)), raw)
+        for tool in tools:
+            yield from _events(raw, tool, log)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         what = str(error)[:300]
         raise FormatError(
@@ -128,7 +133,6 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
         "processes have work in the file, as if ranks were merged into it",
         "nadi run reads them as ranks; other commands read one trace",
     )  # fmt: skip
-    return content, log
 
 
 def _events(raw: RawFile, tool: _Tool, log: IssueLog) -> Iterator[ForeignEvents]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -21,13 +21,13 @@ from nadi.files.json_file import Texts
 from nadi.files.kineto.foreign_events import (
     EventArguments,
     ForeignEvents,
+    ForeignRecording,
     are_usable,
+    decode_events,
     is_step_mark,
     json_key,
-    kineto_content,
     step_mark,
 )
-from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.messages import ProtobufMessages, plain_fields
 from nadi.files.remedies import XPLANE
 from nadi.kernels.strings import intern_spans
@@ -67,22 +67,29 @@ def decode(raw: RawFile) -> Trace:
       within the operation of XLA that it is of, annotations and functions of Python.
     - Raises FormatError if the file is broken, or has no plane with events.
     """
-    content, log = to_events(raw)
-    return decode_events(raw, content, XPLANE, log)
+    return decode_events(raw, recording(raw), XPLANE)
 
 
-def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
-    """Return the events as the JSON of a Kineto trace, and what the file does not hold.
+def recording(raw: RawFile) -> ForeignRecording:
+    """Return the events, and what the file does not hold.
 
-    - Raises FormatError as :func:`decode`.
+    - Raises FormatError as :func:`decode`, also while events are looked at.
     """
     log = IssueLog()
     _, found = ProtobufMessages.whole(raw.name, raw.content).inner(_PLANES)
     planes = [_Plane(found.rows(slice(row, row + 1))) for row in range(found.at.size)]
     base = next((one.begin for one in planes if one.begin > 0), 0)
+    return ForeignRecording(_parts(raw, planes, log), log, base)
+
+
+def _parts(raw: RawFile, planes: Sequence[_Plane], log: IssueLog) -> Iterator[ForeignEvents]:
     has_marks = any(plane.marks_steps() for plane in planes)
-    parts = [part for plane in planes for part in plane.parts(log, has_marks)]
-    if not parts:
+    is_empty = True
+    for plane in planes:
+        for part in plane.parts(log, has_marks):
+            is_empty = False
+            yield part
+    if is_empty:
         raise FormatError(
             raw.name, "an XPlane file without events of hosts or devices",
             "profile while the program computes",
@@ -92,7 +99,6 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
         "the file has no rank, no groups, sizes of collectives, nor tensors",
         "ranks are those of the files' names",
     )  # fmt: skip
-    return kineto_content(parts, raw, base), log
 
 
 class _Plane:

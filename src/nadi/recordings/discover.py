@@ -27,6 +27,8 @@ _RECORDINGS = "a device trace per rank, and the host traces if there are any"
 RANK_IN_NAME = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
 _STEP_IN_NAME = re.compile(r"(?i)(?:step|iter|iteration)s?[-_.]?\d+")
 _ITERATION = re.compile(r"(?i)(?:iteration|step|iter)[-_]?(\d{1,18})(?:_exit)?")
+# below the folder of a job: of torchtitan's, also before 2026, and of Megatron's
+_TRAINING = ("profiling/traces", "traces", "profile_traces", "profile_trace", "torch_profile")
 _PARALLEL = re.compile(r"-TP-(\d{1,6})(?:-DP-\d+)?(?:-PP-(\d{1,6}))?(?:-EP-\d+)?(?=[-.]|$)")
 _CAPTURE = re.compile(r"(?i)(?:^|[-_.])captures?(?:[-_.]|$)")
 _PICKLES = (".pickle", ".pickle.gz", ".pkl", ".pkl.gz")
@@ -56,8 +58,10 @@ class TraceFiles:
     are_given: bool = False
     # files of a folder whose names look like traces, but that are not traces
     ignored: list[Path] = field(default_factory=list)
-    # folders of earlier iterations than the one that is read
+    # earlier, cut_off: folders of earlier iterations than the one that is read, and that of the
+    # last one if it has fewer files
     earlier: list[Path] = field(default_factory=list)
+    cut_off: list[Path] = field(default_factory=list)
 
     @property
     def traces(self) -> list[Path]:
@@ -77,7 +81,13 @@ class TraceFiles:
             "job.iterations", "info", len(self.earlier),
             "folders are of earlier iterations, each a recording of its own: "
             + ", ".join(path.name for path in self.earlier[-5:]),
-            "the last one is read; pass the folder of another, or two of them to nadi diff",
+            "a later one is read; pass the folder of another, or two of them to nadi diff",
+        )  # fmt: skip
+        log.add(
+            "job.iterations-cut-off", "warning", len(self.cut_off),
+            "folder of the last iteration has fewer traces than the one before, as if the job had "
+            f"ended meanwhile: {', '.join(path.name for path in self.cut_off)}",
+            "the one before is read; pass the folder of the last one to read that",
         )  # fmt: skip
         return log.table()
 
@@ -117,10 +127,7 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
     for path in places:
         try:
             if path.is_dir():
-                inside = _files_inside(path)
-                inside += [] if inside else _of_iterations(path, found)
-                inside += [] if inside else _of_subfolders(path)
-                _sort_by_format(inside, found, required=False)
+                _sort_by_format(_files_of(path, found), found, required=False)
                 continue
             if path.exists() and not path.is_file():
                 raise InputError(
@@ -180,17 +187,35 @@ def _files_inside(folder: Path) -> list[Path]:
     return found
 
 
+def _files_of(folder: Path, found: TraceFiles) -> list[Path]:
+    """Return the files of a folder that may be traces; without any trace, those below it."""
+    inside = _files_inside(folder)
+    if any(sniff(file) for file in inside):
+        return inside
+    # settings and logs lie where training was started, and its traces in a folder below
+    return _of_iterations(folder, found) or _of_subfolders(folder) or inside
+
+
 def _of_iterations(folder: Path, found: TraceFiles) -> list[Path]:
-    """Return the files of the last iteration, if a folder has one for each, as torchtitan's."""
-    traces = (folder / inner / "traces" for inner in ("profiling", "."))
-    folder = next((one for one in traces if one.is_dir()), folder)
-    below = [one for one in folder.iterdir() if one.is_dir()]
-    numbered = sorted((int(number[1]), one) for one in below
-                      if (number := _ITERATION.fullmatch(one.name)))  # fmt: skip
-    if not numbered or len(numbered) < len(below):
-        return []
-    found.earlier += [one for _, one in numbered[:-1]]
-    return _files_inside(numbered[-1][1])
+    """Return the files of the last iteration, if a folder has one for each, as torchtitan's.
+
+    Megatron writes the files into a folder of a known name. A job may have ended while it wrote the
+    last iteration: if that has fewer files than the one before, this is read.
+    """
+    below = [folder / inner for inner in _TRAINING if (folder / inner).is_dir()]
+    folder = below[0] if below else folder
+    numbered = sorted((int(number[1]), one) for one in folder.iterdir()
+                      if one.is_dir() and (number := _ITERATION.fullmatch(one.name)))  # fmt: skip
+    if not numbered or len(numbered) < sum(one.is_dir() for one in folder.iterdir()):
+        return _files_inside(folder) if below else []
+    *earlier, last = [one for _, one in numbered]
+    inside = _files_inside(last)
+    if earlier and len(before := _files_inside(earlier[-1])) > len(inside):
+        found.cut_off.append(last)
+        *earlier, _ = earlier
+        inside = before
+    found.earlier += earlier
+    return inside
 
 
 def _of_subfolders(folder: Path) -> list[Path]:

@@ -1,16 +1,15 @@
-"""Events of other tools, from columns to the JSON of a Kineto trace, which all of Nadi reads.
+"""Events of other tools, from columns to those of a Kineto trace, which all of Nadi reads.
 
-A reader of such a tool states its events as columns, and this module writes them. So what a
-recording means is decided in one place, whatever wrote it, and what has no column is kept as
-arguments like those of PyTorch's own events.
+A reader of such a tool states its events as columns, which are taken as those that a Kineto trace
+is read into. So what a recording means is decided in one place, whatever wrote it, and what has no
+column is kept as arguments like those of PyTorch's own events: only these are written as JSON.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -18,13 +17,18 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files.files import RawFile, available_memory, largest_content
-from nadi.files.json_file import Texts
+from nadi.files.json_file import Texts, doubled, walk_members
+from nadi.files.kineto.kineto_event_kernels import GivenEvents
+from nadi.files.kineto.kineto_events import EventReader, Events, Limits, category_code
+from nadi.files.kineto.kineto_trace import Header, trace_of
 from nadi.files.timeline import chrome_kernels as kernels
 from nadi.files.timeline.chrome import NumberedTexts, written_pieces
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import number_rows
+from nadi.trace.trace import Provenance, Trace
 from nadi.units import format_bytes
+from nadi.version import __version__
 
 _FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
@@ -36,7 +40,8 @@ _MARK = "ProfilerStep#"
 _NUMBERED = re.compile(
     r"((?:train(?:ing)?[ _-]?)?(?:step|iteration|iter))[ _#:=-]{0,3}(\d{1,18})", re.IGNORECASE
 )
-_NO_SPANS = np.zeros(0, dtype=np.int64)
+_BETWEEN = b",\n"  # two events, as kernels write them
+_LEAST_ROOM = 64  # texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +79,17 @@ class ForeignEvents:
     # other arguments; an event that has any has none of ``args``
     members: EventArguments | None = None
     is_instant: bool = False  # whether they are moments, whose durations do not count
+
+
+@dataclass(frozen=True, eq=False)
+class ForeignRecording:
+    """What a file of another tool has."""
+
+    parts: Iterable[ForeignEvents]  # in pieces: what is needed meanwhile grows with a piece
+    log: IssueLog  # what the file does not hold; complete once the events were looked at
+    base: int = 0  # of times, in ns since 1970
+    # what the file holds beside its events, by key
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 def are_usable(start: Ints, duration: Ints, what: str, prefix: str, log: IssueLog) -> Bools:
@@ -141,23 +157,6 @@ def json_key(key: str) -> str:
     return f"{msgspec.json.encode(key).decode()}:"
 
 
-def within_limit(pieces: Iterable[bytes], raw: RawFile) -> Iterator[bytes]:
-    """Give pieces of events of a file on, as long as all together are as large as its may be.
-
-    Tools write a long name once, and events refer to it: a name of a megabyte and a million
-    events would be a terabyte of JSON.
-
-    - Raises FormatError if they are more than gzip's content may be of a file of this size, or than
-      there is memory.
-    """
-    most, size = _most_bytes(raw), 0
-    for piece in pieces:
-        size += len(piece)
-        if size > most:
-            raise _too_many_bytes(raw, most)
-        yield piece
-
-
 def _most_bytes(raw: RawFile) -> int:
     # some readers have the events three times before they are a trace
     return min(largest_content(raw.content.size), available_memory() // 4)
@@ -170,36 +169,152 @@ def _too_many_bytes(raw: RawFile, most: int) -> FormatError:
     )  # fmt: skip
 
 
-def kineto_content(
-    parts: Iterable[ForeignEvents], raw: RawFile, base: int = 0,
-    more: Mapping[str, Any] = MappingProxyType({}),
-) -> bytearray:  # fmt: skip
-    """Write events of a file as a Kineto trace.
+def kineto_content(recording: ForeignRecording, raw: RawFile) -> bytearray:
+    """Write the events of a file as a Kineto trace.
 
-    - ``parts``: The events, in pieces: what is needed meanwhile grows with a piece.
-    - ``base``: Base time of the file, in ns since 1970.
-    - ``more``: What the file holds beside its events, by key.
     - Returns: JSON. O(bytes).
-    - Raises FormatError if it is far larger than the file (:func:`within_limit`).
+    - Raises FormatError if it is far larger than the file.
     """
-    head = msgspec.json.encode({"schemaVersion": 1, "baseTimeNanoseconds": base, **more})
-    content = bytearray(head[:-1] + b',"traceEvents":[')
-    for piece in within_limit(_pieces(parts, raw), raw):
-        content += piece
-    content += b"]}"
-    return content
-
-
-def _pieces(parts: Iterable[ForeignEvents], raw: RawFile) -> Iterator[bytes]:
-    is_first = True
-    for part in parts:
+    content = _Content(raw, recording)
+    content.written[-1:] = b',"traceEvents":['
+    comma = b""
+    for part in recording.parts:
         if part.start.size:
-            yield b"" if is_first else b",\n"
-            yield from written_pieces(_events(part, raw))
-            is_first = False
+            content.add(comma)
+            comma = _BETWEEN
+            for piece in written_pieces(_columns(part, np.arange(part.start.size), raw)):
+                content.add(piece)
+    content.written += b"]}"
+    return content.written
 
 
-def _events(part: ForeignEvents, raw: RawFile) -> kernels.EventColumns:
+def decode_events(raw: RawFile, recording: ForeignRecording, tool: str) -> Trace:
+    """Read another tool's file, as the events that its reader made of it.
+
+    - ``tool``: What made the file, for the provenance.
+    - Returns: As if they had been written as a Kineto trace, and that was read.
+    - Raises FormatError if their arguments are far larger than the file.
+    """
+    content = _Content(raw, recording)
+    head = raw.with_content(content.written)
+    members = walk_members(head, {})
+    del head  # what is looked at cannot grow
+    reader = EventReader(raw, Limits(earliest=-recording.base), 0, raw.content.size, True)
+    for part in recording.parts:
+        if part.start.size:
+            content.take(part, reader)
+    found = reader.found()
+    events = Events((found,), found, reader.counts(), reader.odd(), False)
+    trace = trace_of(
+        raw.with_content(content.written), events, members, Header(recording.base), recording.log
+    )
+    return replace(trace, provenance=Provenance(__version__, (raw.source(tool),)))
+
+
+class _Content:
+    """What is written of a file: each text once, arguments, and events that are no nodes."""
+
+    def __init__(self, raw: RawFile, recording: ForeignRecording) -> None:
+        head = {"schemaVersion": 1, "baseTimeNanoseconds": recording.base, **recording.more}
+        self.raw, self.most = raw, _most_bytes(raw)
+        self.written = bytearray(msgspec.json.encode(head))
+        self.categories, self.names, self.ids = (_WrittenTexts(self) for _ in range(3))
+
+    def add(self, piece: bytes | memoryview) -> int:
+        """Append bytes, and return where they begin.
+
+        Tools write a long text once, and events refer to it: one of a megabyte and a million events
+        would be a terabyte of JSON.
+
+        - Raises FormatError if all together are more than gzip's content may be of a file of this
+          size, or than there is memory.
+        """
+        begin = len(self.written)
+        if begin + len(piece) > self.most:
+            raise _too_many_bytes(self.raw, self.most)
+        self.written += piece
+        return begin
+
+    def take(self, part: ForeignEvents, reader: EventReader) -> None:
+        """Have a reader take events, and write what it needs of them."""
+        events = np.stack([
+            self.categories.rows(part.category, category_code),
+            self.names.rows(part.name, lambda _: -1),
+            self.ids.rows_of_numbers(part.pid), self.ids.rows_of_numbers(part.tid),
+            part.start, part.duration, *self._arguments(part),
+        ])  # fmt: skip
+        tables = self.categories.table(), self.names.table(), self.ids.table()
+        given = GivenEvents(events, *tables, not part.is_instant)
+        others = np.flatnonzero(~reader.take(np.frombuffer(self.written, np.uint8), given))
+        if others.size:
+            begin, length = len(self.written), np.empty(others.size, dtype=np.int64)
+            for piece in written_pieces(_columns(part, others, self.raw), length):
+                self.add(piece)
+            between = np.cumsum(length + len(_BETWEEN)) - length - len(_BETWEEN)
+            reader.keep_whole(begin + between, length)
+
+    def _arguments(self, part: ForeignEvents) -> tuple[Ints, Ints]:
+        """Write the arguments of events; return where they begin, -1 without any, and end."""
+        count = part.start.size
+        length = np.zeros(count, dtype=np.int64)
+        begin = len(self.written)
+        if part.members is not None and part.members.owner.size:
+            objects, at, has_any = _objects(part.members, count, self.raw)
+            self.add(objects.data)
+            length[has_any] = np.diff(at)
+        elif part.args:
+            columns = _columns(part, np.arange(count), self.raw)
+            for piece in written_pieces(columns, length, kernels.write_args):
+                self.add(piece)
+        end = begin + np.cumsum(length)
+        return np.where(length > 0, end - length, -1), end
+
+
+class _WrittenTexts:
+    """Texts that are written once, each with a number and where it is."""
+
+    def __init__(self, content: _Content) -> None:
+        self._content = content
+        self._row_of: dict[str, int] = {}
+        self._table = np.empty((_LEAST_ROOM, 3), dtype=np.int64)
+        self._last: tuple[Sequence[str], Ints] = (), np.empty(0, dtype=np.int64)
+
+    def table(self) -> Ints:
+        """Return the number of each, and where its text begins and how long it is."""
+        return self._table[: len(self._row_of)]
+
+    def rows(self, texts: Texts, number_of: Callable[[str], int]) -> Ints:
+        """Return the rows of texts, as strings of JSON without their quotes."""
+        if texts.unique is not self._last[0]:
+            rows = [self._row(text, number_of(text), msgspec.json.encode(text), 1)
+                    for text in texts.unique]  # fmt: skip
+            self._last = texts.unique, np.array(rows, dtype=np.int64)
+        return self._last[1][texts.codes]
+
+    def rows_of_numbers(self, values: Ints) -> Ints:
+        """Return the rows of numbers."""
+        # of a thread there are many events in turn
+        first = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+        codes, some = number_rows([values[first]])
+        rows = [self._row(str(value), value, b"%d" % value, 0)
+                for value in values[first[some]].tolist()]  # fmt: skip
+        of_runs = np.array(rows, dtype=np.int64)[codes]
+        return np.repeat(of_runs, np.diff(first, append=values.size))
+
+    def _row(self, text: str, number: int, written: bytes, margin: int) -> int:
+        found = self._row_of.get(text)
+        if found is not None:
+            return found
+        row = self._row_of[text] = len(self._row_of)
+        if row == len(self._table):
+            self._table = doubled(self._table)
+        at = self._content.add(written) + margin
+        self._table[row] = number, at, len(written) - 2 * margin
+        return row
+
+
+def _columns(part: ForeignEvents, rows: Ints, raw: RawFile) -> kernels.EventColumns:
+    """Return events as they are written; ``rows`` are those that will be."""
     texts = NumberedTexts()
 
     def numbers(values: Texts) -> Ints:
@@ -218,22 +333,28 @@ def _events(part: ForeignEvents, raw: RawFile) -> kernels.EventColumns:
     head, args = texts.add([begin]), texts.add([',"args":'])
     first_text, content = texts.table()
     count = part.start.size
+    objects, at, has_any = _objects(part.members, count, raw)
     return kernels.EventColumns(
-        order=np.arange(count), values=np.stack(columns),
+        order=rows, values=np.stack(columns),
         kind=np.array([*_KINDS, *kinds], dtype=np.uint8), prefix=prefix + np.arange(len(columns)),
         head=head, args=args, texts=content, first_text=first_text,
-        **_spans(part.members, count, raw),
+        first_span=np.concatenate([[0], np.cumsum(has_any)]),
+        role=np.full(at.size - 1, kernels.ARGS, dtype=np.uint8),
+        key=np.zeros(at.size - 1, dtype=np.int64),
+        at=at[:-1].copy(), length=np.diff(at), recorded=objects,
     )  # fmt: skip
 
 
-def _spans(members: EventArguments | None, count: int, raw: RawFile) -> dict[str, Any]:
-    """Return the arguments of events as spans of bytes, for the events that have any."""
+def _objects(members: EventArguments | None, count: int, raw: RawFile) -> tuple[Bytes, Ints, Bools]:
+    """Write the arguments of events as objects of JSON.
+
+    - Returns objects: uint8, shape (bytes,).
+    - and at: int64, shape (objects + 1,): where each begins and the last one ends.
+    - and has_any: bool, shape (events,): which events have an object.
+    """
     if members is None or not members.owner.size:
-        return {
-            "first_span": np.zeros(count + 1, dtype=np.int64), "key": _NO_SPANS, "at": _NO_SPANS,
-            "length": _NO_SPANS, "role": np.zeros(0, dtype=np.uint8),
-            "recorded": np.zeros(0, dtype=np.uint8),
-        }  # fmt: skip
+        return (np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64),
+                np.zeros(count, dtype=np.bool_))  # fmt: skip
     texts = NumberedTexts()
     texts.add(members.texts)
     first_text, content = texts.table()
@@ -248,9 +369,4 @@ def _spans(members: EventArguments | None, count: int, raw: RawFile) -> dict[str
     kernels.write_objects(
         first, members.text, members.value, members.has_value, first_text, content, out, at
     )
-    return {
-        "first_span": np.concatenate([[0], np.cumsum(has_any)]),
-        "role": np.full(first.size - 1, kernels.ARGS, dtype=np.uint8),
-        "key": np.zeros(first.size - 1, dtype=np.int64),
-        "at": at[:-1].copy(), "length": np.diff(at), "recorded": out,
-    }  # fmt: skip
+    return out[: at[-1]], at, has_any

@@ -525,6 +525,77 @@ def scan_events(scan: EventScan, at: int, stop: int) -> int:
         at = end
 
 
+class GivenEvents(NamedTuple):
+    """Events in the order of a file, of which all is known but what their arguments say."""
+
+    # int64, shape (8, events): rows of ``categories``, ``names`` and twice ``ids`` (pid and tid),
+    # start and duration in ns, and where the arguments begin, -1 without any, and end
+    events: np.ndarray
+    # int64, shape (texts, 3): the code of each category, the number among the names of nodes or -1,
+    # which is filled, and the value of each pid and tid; then begin and length of its text
+    categories: np.ndarray
+    names: np.ndarray
+    ids: np.ndarray
+    is_complete: bool  # whether they have durations
+
+
+@inner
+def _take_event(scan: EventScan, given: GivenEvents, row: int) -> int:
+    """Take one event; gives what is negative if its arguments are broken."""
+    work, events = scan.work, given.events
+    _begin_event(work, 0)
+    category, name = events[0, row], events[1, row]
+    work[_CATEGORY] = given.categories[category, 0]
+    work[_CATEGORY_AT] = given.categories[category, 1]
+    work[_CATEGORY_LENGTH] = given.categories[category, 2]
+    work[_NAME_AT] = given.names[name, 1]
+    work[_NAME_LENGTH] = given.names[name, 2]
+    for k in range(3):
+        work[_PID_VALUE + k] = given.ids[events[2, row], k]
+        work[_TID_VALUE + k] = given.ids[events[3, row], k]
+    work[_START], work[_DURATION] = events[4, row], events[5, row]
+    work[_TS_FLAG] = work[_DUR_FLAG] = 0
+    work[_IS_COMPLETE] = given.is_complete
+    if events[6, row] < 0:
+        return 0
+    return _read_args(scan.text, events[6, row], scan.args, work, scan.stack)
+
+
+@kernel
+def take_events(scan: EventScan, given: GivenEvents, is_node: np.ndarray) -> int:
+    """Take events whose members are known as :func:`scan_events` takes those that it reads.
+
+    - ``scan``: As there, with room for all events; ``text`` has the texts and the arguments.
+    - ``given``: The events.
+    - ``is_node``: bool, shape (events,), filled: which are nodes. The others are counted, but where
+      their text is stays open: it need not be written before.
+    - Returns: 0, or a failure. O(bytes of arguments + events).
+    """
+    scan = borrowed(scan)
+    found, work, state, names = scan.found, scan.work, scan.state, given.names
+    for row in range(is_node.size):
+        end = _take_event(scan, given, row)
+        if end < 0:
+            return end
+        is_node[row] = _is_node(work, scan.processes, state)
+        if is_node[row]:
+            name = given.events[1, row]
+            if names[name, 0] < 0:
+                count = state[_S_TEXTS]
+                names[name, 0] = count
+                found.texts[count, 0] = 0
+                found.texts[count, 1], found.texts[count, 2] = names[name, 1], names[name, 2]
+                state[_S_TEXTS] = count + 1
+            work[_NAME_NUMBER] = names[name, 0]
+            _add_node(work, found, state)
+        else:
+            _count_other(work, found.unknown, state)
+        if work[_ODD_BITS] != 0:
+            _count_odd(work, state)
+        state[_S_EVENT] += 1
+    return 0
+
+
 _CLOSE_LIST_OF_SPAN = ord("]")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files.files import RawFile
-from nadi.files.json_file import Texts, doubled, json_error, read_list, text_of, type_error
+from nadi.files.json_file import Texts, json_error, read_list, text_of, type_error
 from nadi.files.kineto import kineto_event_kernels as kernels
 from nadi.files.kineto.kineto_event_kernels import (
     ARG_WORDS,
@@ -20,17 +20,19 @@ from nadi.files.kineto.kineto_event_kernels import (
     STATE,
     EventScan,
     FoundEvents,
+    GivenEvents,
     scan_events,
+    take_events,
 )
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
 from nadi.kernels.strings import make_words
-from nadi.trace.arrays import Bytes, Ints
+from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.categories import CATEGORIES, KINETO_CATEGORIES, VENDOR_CATEGORIES
 
 _CODES = {name: CATEGORIES.index(category) for name, category in KINETO_CATEGORIES.items()}
 _OTHER_CODES = {name: CATEGORIES.index(own) for name, own in VENDOR_CATEGORIES.items()}
 CATEGORY_WORDS = make_words(_CODES | _OTHER_CODES)
-_WORDS = make_words(
+_WORD_CODES = (
     _CODES
     | {name: code + OTHER_NAME for name, code in _OTHER_CODES.items()}
     | {
@@ -48,10 +50,16 @@ _WORDS = make_words(
         "forward_backward": kernels.ARROW,
     }
 )
+_WORDS = make_words(_WORD_CODES)
 _LIKELY_BYTES = 100  # of an event, or more: room that is not used takes no memory
 _LEAST_ROOM = 64
 _TEXTS_ROOM = 1 << 12
 _NO_PROCESSES = np.empty((0, 2), dtype=np.int64)
+
+
+def category_code(word: str) -> int:
+    """Return what the kernels take an event's category for."""
+    return _WORD_CODES.get(word, -1) if word else kernels.NO_CATEGORY
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +149,50 @@ class EventReader:
             self.at = self.end
             if not (full := self.count("is_full")):
                 return True
-            name = FoundEvents._fields[full - 1]
-            larger = doubled(found[full - 1], axis=1 if name == "numbers" else 0)
-            self._scan = self._scan._replace(found=found._replace(**{name: larger}))
+            self._enlarge(FoundEvents._fields[full - 1])
+
+    def take(self, text: Bytes, given: GivenEvents) -> Bools:
+        """Take events whose members are known, and return which are nodes; bool, shape (events,).
+
+        - ``text``: The bytes of the file so far, in which what is given lies.
+        - Raises FormatError if the arguments of one are broken.
+        """
+        count = given.events.shape[1]
+        for name in ("numbers", "comm", "kept", "unknown"):
+            self._make_room(name, 2 * count if name == "kept" else count)
+        self._make_room("texts", len(given.names))
+        is_node = np.empty(count, dtype=np.bool_)
+        self.end = int(take_events(self._scan._replace(text=text), given, is_node))
+        if self.end < 0:
+            raise self.error()
+        return is_node
+
+    def keep_whole(self, at: Ints, length: Ints) -> None:
+        """Keep events that are no nodes, by where their texts are."""
+        first, place = self.count("kept"), STATE["kept"]
+        self._make_room("kept", at.size)
+        self._state[place] = last = first + at.size
+        kept = self._scan.found.kept[first:last]
+        kept[:, 0], kept[:, 1], kept[:, 2], kept[:, 3] = -1, kernels.EVENT, at, length
+
+    def _make_room(self, name: str, more: int) -> None:
+        """Make room in an array for more rows than are filled."""
+        array = self._scan.found[FoundEvents._fields.index(name)]
+        if self._filled(name) + more > array.shape[name == "numbers"]:
+            self._enlarge(name, more)
+
+    def _enlarge(self, name: str, more: int = 0) -> None:
+        """Double the rows of an array, or more; what is not filled is not copied."""
+        axis, filled = int(name == "numbers"), self._filled(name)
+        array = self._scan.found[FoundEvents._fields.index(name)]
+        shape = list(array.shape)
+        shape[axis] = max(2 * shape[axis], filled + more)
+        larger = np.empty(shape, dtype=np.int64)
+        larger.swapaxes(0, axis)[:filled] = array.swapaxes(0, axis)[:filled]
+        self._scan = self._scan._replace(found=self._scan.found._replace(**{name: larger}))
+
+    def _filled(self, name: str) -> int:
+        return self.count("row" if name == "numbers" else name)
 
     def count(self, name: str) -> int:
         """Return a counter of the kernel's state."""

@@ -6,9 +6,9 @@ Labels that torch 1.8 to 1.11 recorded as operators: they had no category of the
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -99,7 +99,7 @@ _ODD = {
     "dur": "a duration that is missing, negative or cannot be read",
 }
 _ODD_VALUE = "a value of an unexpected type"
-_Members = list[tuple[str, Span]]
+Members = list[tuple[str, Span]]
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 _Length = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
@@ -128,6 +128,14 @@ class _Distributed(msgspec.Struct):
     rank: _Rank = -1
     world_size: _Rank = -1
     pg_config: list[Group] = []
+
+
+class Header(NamedTuple):
+    """What a file says beside its events."""
+
+    base: int = 0  # of its times, in ns since 1970
+    distributed: _Distributed = _Distributed()
+    lengths: StepLengths | None = None
 
 
 _base_decoder = msgspec.json.Decoder(_Base)
@@ -159,28 +167,25 @@ def decode(raw: RawFile) -> Trace:
       operations. O(bytes + events log events).
     - Raises FormatError if the JSON is broken, or has no list of events.
     """
-    return _decode(raw, IssueLog())
-
-
-def decode_events(raw: RawFile, content: bytes | bytearray, tool: str, log: IssueLog) -> Trace:
-    """Read another tool's file, as the events that its reader made of it.
-
-    - ``raw``: The file.
-    - ``content``: The events as the JSON of a Kineto trace.
-    - ``tool``: What made the file, for the provenance.
-    - ``log``: What the reader met; what is met here is added.
-    - Returns: As :func:`decode`.
-    """
-    trace = _decode(raw.with_content(content), log)
-    return replace(trace, provenance=Provenance(__version__, (raw.source(tool),)))
-
-
-def _decode(raw: RawFile, log: IssueLog) -> Trace:
-    """Read a Kineto trace; what the log has already is not added again."""
+    log = IssueLog()
     events, members = _scan(raw, Limits())
-    base, distributed, lengths = _header(raw, members, log)
-    events, marks = _scan_again(raw, events, base, is_list=members is None)
-    groups = _groups_table(distributed)
+    header = _header(raw, members or [], log)
+    events, marks = _scan_again(raw, events, header.base, is_list=members is None)
+    return trace_of(raw, events, members or [], header, log, marks)
+
+
+def trace_of(
+    raw: RawFile, events: Events, members: Members, header: Header, log: IssueLog,
+    marks: Marks | None = None,
+) -> Trace:  # fmt: skip
+    """Return the trace of events that were read.
+
+    - ``raw``: The file, in whose content the texts are to which all the others refer.
+    - ``members``: Of its outermost object, but for the events.
+    - ``header``: What they say.
+    - ``log``: What was met already; what is there is not added again.
+    """
+    groups = _groups_table(header.distributed)
     nodes = describe_nodes(raw, events, marks)
     order = nodes_in_order(events.column("start"), events.column("duration"), nodes.category)
     # what attributes need, without the columns
@@ -193,17 +198,17 @@ def _decode(raw: RawFile, log: IssueLog) -> Trace:
         "nadi run reads them as ranks; other commands read one trace: give a file for each rank",
     )  # fmt: skip
     trace = Trace(
-        nodes=NODES.build(order.size, _columns(nodes, base, order, groups)),
+        nodes=NODES.build(order.size, _columns(nodes, header.base, order, groups)),
         deps=DEPS.empty(),
         groups=groups,
         issues=log.table(),
         provenance=Provenance(__version__, (raw.source("Kineto"),)),
-        rank=distributed.rank,
-        world_size=distributed.world_size,
+        rank=header.distributed.rank,
+        world_size=header.distributed.world_size,
         process=nodes.process,
-        step_lengths=lengths,
+        step_lengths=header.lengths,
         given_attributes=LazyAttributes(
-            lambda: attributes_of(raw, ids, kept, keys, members or [], order)
+            lambda: attributes_of(raw, ids, kept, keys, members, order)
         ),
     )
     return trace.with_names(nodes.names.codes[order], nodes.names.unique)
@@ -214,7 +219,7 @@ def looks_like(head: bytes) -> bool:
     return _BARE_LIST.match(head) is not None
 
 
-def _scan(raw: RawFile, limits: Limits) -> tuple[Events, _Members | None]:
+def _scan(raw: RawFile, limits: Limits) -> tuple[Events, Members | None]:
     """Read the events, and the other members of the object; None if it is a bare list."""
     begin = skip_blanks(raw.content, 0)
     if raw.content[begin : begin + 1].tobytes() == b"[":
@@ -249,12 +254,10 @@ def _scan_again(
     return _scan(raw, limits)[0], marks
 
 
-def _header(
-    raw: RawFile, members: _Members | None, log: IssueLog
-) -> tuple[int, _Distributed, StepLengths | None]:
+def _header(raw: RawFile, members: Members, log: IssueLog) -> Header:
     """Read the keys of the outermost object that Nadi uses, besides the events."""
     base, distributed, lengths = 0, None, None
-    for key, span in members or ():
+    for key, span in members:
         try:
             if key == "baseTimeNanoseconds":
                 base = decode_span(raw, span, _base_decoder, f"$.{key}")
@@ -264,7 +267,7 @@ def _header(
                 lengths = decode_span(raw, span, _recorded_decoder, f"$.{key}").lengths()
         except FormatError as error:
             log.add("kineto.odd-field", "warning", 1, error.what, "it is kept, but not used")
-    return base, distributed or _Distributed(), lengths
+    return Header(base, distributed or _Distributed(), lengths)
 
 
 def _add_issues(raw: RawFile, events: Events, log: IssueLog) -> None:

@@ -4,7 +4,7 @@ The code that writes slices is shared with Kineto's files, which also have this 
 :mod:`nadi.files.kineto.kineto_encode`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -130,8 +130,17 @@ def _text_numbers(series: pl.Series, texts: NumberedTexts) -> Ints:
     return np.where(number > 0, number - 1 + texts.add_json(known), -1)
 
 
-def written_pieces(events: kernels.EventColumns) -> Iterator[bytes]:
-    """Yield the events in small pieces."""
+def written_pieces(
+    events: kernels.EventColumns, length: Ints | None = None,
+    write: Callable[..., int] = kernels.write_events,
+) -> Iterator[bytes]:  # fmt: skip
+    """Yield the events in small pieces.
+
+    - ``length``: int64, shape (events,), filled: the bytes of each, without what is between them.
+    - ``write``: What is written of each: the event, or its arguments (``kernels.write_args``).
+    """
+    if length is None:
+        length = np.empty(events.order.size, dtype=np.int64)
     size = np.concatenate([[0], np.cumsum(_largest_sizes(events)[events.order])])
     out = np.empty(0, dtype=np.uint8)
     low = 0
@@ -140,7 +149,7 @@ def written_pieces(events: kernels.EventColumns) -> Iterator[bytes]:
         high = max(high, low + 1)
         if size[high] - size[low] > out.size:
             out = np.empty(int(size[high] - size[low]), dtype=np.uint8)
-        yield out[: kernels.write_events(events, low, high, out)].tobytes()
+        yield out[: write(length, events, low, high, out)].tobytes()
         low = high
 
 

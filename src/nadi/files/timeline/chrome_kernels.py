@@ -114,12 +114,10 @@ def _value(out: np.ndarray, at: int, events: EventColumns, column: int, row: int
 
 @inner
 def _made_args(out: np.ndarray, at: int, events: EventColumns, row: int) -> int:
-    """Write the columns of a row that have a value as args."""
+    """Write the columns of a row that have a value as an object, if there are any."""
     num_args = 0
     for c in range(NUM_FIXED, events.kind.size):
         if events.values[c, row] != -1:
-            if num_args == 0:
-                at = _text(out, at, events, events.args)
             out[at] = ord(",") if num_args else ord("{")
             at = _text(out, at + 1, events, events.prefix[c])
             at = _value(out, at, events, c, row)
@@ -154,15 +152,20 @@ def _event(out: np.ndarray, at: int, events: EventColumns, row: int, span_of: np
         at = _text(out, at, events, events.args)
         at = _span(out, at, events, span_of[ARGS])
     else:
-        at = _made_args(out, at, events, row)
+        before = _text(out, at, events, events.args)
+        after = _made_args(out, before, events, row)
+        at = after if after > before else at
     out[at] = ord("}")
     return at + 1
 
 
 @kernel
-def write_events(events: EventColumns, low: int, high: int, out: np.ndarray) -> int:
+def write_events(
+    length: np.ndarray, events: EventColumns, low: int, high: int, out: np.ndarray
+) -> int:
     """Write ``events.order[low:high]`` as JSON objects, a comma and a new line between two.
 
+    - ``length``: int64, shape (events,), filled: the bytes of each object.
     - ``events``: What is written.
     - ``low``, ``high``: Range of ``events.order``; a comma stands before each but event 0.
     - ``out``: uint8: long enough for every text and span, ``BYTES_PER_EVENT`` an event and
@@ -176,9 +179,29 @@ def write_events(events: EventColumns, low: int, high: int, out: np.ndarray) -> 
         if i > 0:
             out[at], out[at + 1] = ord(","), ord("\n")
             at += 2
-        row = events.order[i]
+        row, begin = events.order[i], at
         is_row = row >= 0
         at = _event(out, at, events, row, span_of) if is_row else _span(out, at, events, -1 - row)
+        length[i] = at - begin
+    return at
+
+
+@kernel
+def write_args(
+    length: np.ndarray, events: EventColumns, low: int, high: int, out: np.ndarray
+) -> int:
+    """Write what columns state as args of ``events.order[low:high]``, an object after the other.
+
+    - ``length``: int64, shape (events,), filled: the bytes of each object, 0 without any.
+    - ``events``, ``low``, ``high``, ``out``: As for :func:`write_events`.
+    - Returns: Bytes written. O(bytes).
+    """
+    events = borrowed(events)
+    at = 0
+    for i in range(low, high):
+        end = _made_args(out, at, events, events.order[i])
+        length[i] = end - at
+        at = end
     return at
 
 
