@@ -21,9 +21,12 @@ from nadi.estimates import (
     read_machine,
     read_model,
     search_space,
+    shared_tiers,
 )
 from nadi.estimates.calculon.machine_description import columns_of_tier
+from nadi.estimates.evaluation import Best, Evaluation
 from nadi.estimates.search_results import SearchTask, search_part
+from nadi.estimates.shared_tier_kernels import PIPELINE, follow_pipelines
 from nadi.estimates.shared_tiers import are_followed
 from nadi.memory import ByRules, parse_rules, plain_step
 from nadi.memory.placement.placed_steps import PlacedStep
@@ -116,13 +119,51 @@ def test_the_best_of_a_search_is_that_of_all_plans_followed(seed: int) -> None:
     ]
     followed = 0
     for part in space.executions(0, space.size):
-        least = evaluate(model, machine, part, DEFAULT, follows=False)
+        evaluation = Evaluation(model, machine, part, DEFAULT)
+        (least,) = evaluation.with_tiers((tier,))
         exact = evaluate(model, machine, part, DEFAULT)
         shared = are_followed(part) & np.isfinite(exact.seconds)
         assert (least.seconds[shared] <= exact.seconds[shared] * (1 + 1e-9)).all()
+        evaluation.follow_best(tier, least, Best(least.reason == 0, 1, np.inf))
+        counted = shared & least.is_counted
+        assert (least.seconds[counted] <= exact.seconds[counted] * (1 + 1e-9)).all()
         assert np.isfinite(exact.seconds[shared]).all()
         followed += int(shared.sum())
     assert followed > 100
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_moves_that_nobody_shares_end_as_if_they_were_followed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    model, machine = read_model("gpt3-13b"), read_machine("dgx-h100", 8)
+    bandwidth, capacity = chance.choice((4.0, 16.0, 64.0)), chance.choice((2.0, 80.0))
+    machine = msgspec.structs.replace(
+        machine, mem2=columns_of_tier(machine, second_tier(1.0), bandwidth),
+        mem1=msgspec.structs.replace(machine.mem1, GiB=capacity),
+    )  # fmt: skip
+    given = {
+        "pipeline_par": (2, 4), "microbatch_size": (1,), "weight_offload": (True, False),
+        "activations_offload": (True, False), "tensor_par": (1, 2),
+        "activation_recompute": (chance.choice(("none", "full")),),
+    }  # fmt: skip
+    ends = []
+
+    def both(schedule: Any, work: Any, rows: Any, seconds: Any, duplex: int, found: Any) -> None:
+        shared, others = rows.copy(), found.copy()
+        shared[:, PIPELINE.sharing] = 1.25  # each stage is alone, but its rate could change
+        follow_pipelines(schedule, work, shared, seconds, duplex, others)
+        follow_pipelines(schedule, work, rows, seconds, duplex, found)
+        ends.append((found, others))
+
+    monkeypatch.setattr(shared_tiers, "follow_pipelines", both)
+    for part in search_space(model, machine, 8, 32, given).executions(0, 1000):
+        evaluate(model, machine, part, DEFAULT)
+    timed, followed = (np.concatenate(one) for one in zip(*ends, strict=True))
+    assert np.isfinite(followed).all()
+    assert len(timed) > 20
+    assert timed == pytest.approx(followed, rel=1e-7)
 
 
 def test_what_a_message_brings_stays_until_its_first_use() -> None:

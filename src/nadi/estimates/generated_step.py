@@ -26,7 +26,13 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
-from nadi.estimates.shared_tiers import Followed, SharedMoves, followed
+from nadi.estimates.shared_tiers import (
+    Followed,
+    Pipelines,
+    SharedMoves,
+    at_least,
+    pipelines_of,
+)
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.uneven_pipelines import ChunkSeconds, followed_seconds, is_followed
@@ -61,7 +67,8 @@ class _Stages(NamedTuple):
 
 def generated_step(
     model: ModelDescription, machine: MachineDescription, executions: Executions,
-    costs: GeneratedCosts, ends: StepEnds, *, follows: bool = True,
+    costs: GeneratedCosts, ends: StepEnds, *, pipelines: Pipelines | None = None,
+    follows: bool = True,
 ) -> StepCosts:  # fmt: skip
     """Put a step together, or what it takes at least if moves of stages are not followed."""
     shape = shape_of(model, executions)
@@ -78,7 +85,7 @@ def generated_step(
     passes, own, late = _slowest_passes(shape, costs, moved, turning, first)
     together = _moving_together(machine, executions, shape, costs, ends)
     shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
-    on_all = followed(machine, executions, shape, costs, shared, follows=follows)
+    on_all = _followed_moves(machine, executions, shape, costs, shared, pipelines, follows=follows)
     late = on_all.into(late, on_all.backward - on_all.of(moved.plain[1]))
     reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
     if not follows:  # all gradients can be reduced beside the first states that are loaded
@@ -88,8 +95,7 @@ def generated_step(
     update, exposed, rate = _streamed(
         machine, executions, moves, gathered, ends, on_all, reduced + _before_update(shape, ends)
     )
-    offload = moved.times(layers, own, passes, rate)
-    every = shape.microbatches * layers
+    offload, every = moved.times(layers, own, passes, rate), shape.microbatches * layers
     exposed = exposed - _gathered_beside_stores(
         machine, executions, moves, update, exposed,
         moved.before_update + reduced + _drained(machine, executions, shape, moved, on_all),
@@ -111,13 +117,48 @@ def generated_step(
         data_parallel=reduction.exposed + shape.microbatches * gathering,
         ends=shape.microbatches * (slowest - gathering - layers * _layer_seconds(block, offload)),
     )
-    link = [every * one[0].time for one in (
-        block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
+    exchanges = block.forward_exchange, block.backward_exchange, block.exchange_again
+    link = [every * one[0].time for one in exchanges]
     hops = shape.microbatches * shape.chunks * stages.hop * (1 + training)
     return StepCosts(
         shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
         offload, reduction, _memory(executions, shape, costs, optimizer, ends),
     )  # fmt: skip
+
+
+def generated_pipelines(
+    model: ModelDescription, machine: MachineDescription, executions: Executions,
+    costs: GeneratedCosts, ends: StepEnds,
+) -> Pipelines:  # fmt: skip
+    """Find the pipelines whose moves are followed, for any bandwidth of the second tier.
+
+    With them, :func:`generated_step` knows more of what steps take at least.
+    """
+    moved = StagedMoves(machine, executions, costs, executions.procs_of_stage)
+    hop = _hop(machine, executions, costs.block)
+    shared = _moves_of_stages(executions, costs, ends, moved, hop)
+    return pipelines_of(machine, executions, shape_of(model, executions), costs, shared)
+
+
+def _followed_moves(
+    machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
+    moves: SharedMoves, pipelines: Pipelines | None, *, follows: bool,
+) -> Followed:  # fmt: skip
+    """Follow the moves of stages; if not ``follows``, give what is known without it."""
+    if pipelines is None and not follows:
+        return at_least(executions, shape, costs, moves)
+    if pipelines is None:
+        pipelines = pipelines_of(machine, executions, shape, costs, moves)
+    return pipelines.followed(machine.mem2, follows=follows)
+
+
+def _hop(machine: MachineDescription, executions: Executions, block: BlockCosts) -> Floats:
+    """Give the seconds of a message to the next stage."""
+    group = RankGroup(
+        executions.pipeline_par, executions.tensor_par * executions.replicas,
+        executions.pipeline_par_net,
+    )  # fmt: skip
+    return message_seconds(machine, block.boundary, group)
 
 
 def _slowest_passes(
@@ -148,10 +189,6 @@ def _stages(
     turning = moved.turning(shape.last, costs.last.seconds, ends.head * _element(block, ends))
     first = moved.passing(shape.first, is_first=True)
     middle = moved.passing(shape.blocks, is_first=False)
-    group = RankGroup(
-        executions.pipeline_par, executions.tensor_par * executions.replicas,
-        executions.pipeline_par_net,
-    )  # fmt: skip
     embedding = costs.first.seconds
     stages = _Stages(
         np.where(alone, turning.alone, first.alone) + embedding, middle.alone, turning.alone,
@@ -162,7 +199,7 @@ def _stages(
                 np.where(shape.stages > 2, middle.whole, 0.0),
             ),
         ),
-        message_seconds(machine, block.boundary, group),
+        _hop(machine, executions, block),
     )  # fmt: skip
     return moved, stages, (turning, first)
 

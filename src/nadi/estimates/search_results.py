@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from nadi.estimates.calculon.rules import EstimateRules
-from nadi.estimates.evaluation import Best, Evaluated, evaluate, follow_best
+from nadi.estimates.evaluation import Best, Evaluated, Evaluation
 from nadi.estimates.execution import BOOLEAN, CODES, Execution, Executions, execution_at
 from nadi.estimates.feasibility import REASONS
 from nadi.estimates.search_layouts import SearchSpace
@@ -74,10 +74,10 @@ def search_part(
     frames: list[pl.DataFrame] = []
     space = task.space
     for executions in space.executions(begin, end):
-        question = space.model, space.machine, executions, task.rules
-        evaluated = evaluate(*question, follows=with_rows)
+        evaluation = Evaluation(space.model, space.machine, executions, task.rules)
+        (evaluated,) = evaluation.with_tiers((space.machine.mem2,), follows=with_rows)
         slowest = found.best[-1] if len(found.best) == task.keep else None
-        follow_best(*question, evaluated, Best(
+        evaluation.follow_best(space.machine.mem2, evaluated, Best(
             evaluated.reason == 0, task.keep, 1.0 / slowest.rate if slowest else np.inf
         ))  # fmt: skip
         here = tally(executions, evaluated, begin + found.num_executions, task.keep)

@@ -76,6 +76,7 @@ class UNIT(Columns, of="units"):
     before = column("computations before it")
     turn = column("operations before the one that makes what it leaves")
     begin = column("of its computation, infinite before", "s")
+    stored = column("where it is timed: when all that is left until then is stored", "s")
 
 
 class LINK(Columns, of="links"):
@@ -109,6 +110,14 @@ class STAGE(Columns, of="stage"):
     passed = column("where it is followed alone: end of its passes", "s")
 
 
+class SHARE(Columns, of="shares"):
+    """What a part of a layer's pass takes of the layer."""
+
+    weights = column("share of weights that it is the first to use")
+    experts = column("share of experts that it is the first to use")
+    kept = column("share of what a forward keeps, that it makes or uses")
+
+
 class Schedule(NamedTuple):
     """What is the same for all executions.
 
@@ -127,6 +136,7 @@ class Work(NamedTuple):
     """What is written while executions are followed."""
 
     units: np.ndarray  # float64, columns UNIT
+    shares: np.ndarray  # float64, shape (2, PARTS, SHARE): of parts of forwards and backwards
     links: np.ndarray  # int64, columns LINK
     begun: np.ndarray  # int64, shape (positions, micro-batches): first unit of a forward's layers
     used: np.ndarray  # float64, shape (2, positions, layers): operations before the last use of
@@ -186,6 +196,18 @@ def _experts_until(row: np.ndarray, way: int, done: float) -> float:
 
 
 @inner
+def _put_shares(work: Work, row: np.ndarray) -> None:
+    """Note what parts take of a layer, which is the same for all layers and passes."""
+    for way in range(2):
+        for part in range(PARTS):
+            begin, end, share = part / PARTS, (part + 1) / PARTS, work.shares[way, part]
+            share[SHARE.weights] = _used_until(row, way, end) - _used_until(row, way, begin)
+            share[SHARE.experts] = _experts_until(row, way, end) - _experts_until(row, way, begin)
+            # what is kept last is used first
+            share[SHARE.kept] = _kept(row, part if way == 0 else PARTS - 1 - part)
+
+
+@inner
 def _stays(
     row: np.ndarray, way: int, at: tuple[float, float], last_use: np.ndarray, of: int
 ) -> bool:  # fmt: skip
@@ -222,14 +244,10 @@ def _put_layer(
     is_whole = row[PIPELINE.is_whole] > 0
     forward = work.begun[position, micro_batch] + layer * PARTS
     for part in range(PARTS):
-        here = unit
-        share_of_part = _used_until(row, way, (part + 1) / PARTS)
-        share_of_part -= _used_until(row, way, part / PARTS)
-        seconds = row[PIPELINE.forward + way] / PARTS
-        of_experts = _experts_until(row, way, (part + 1) / PARTS)
-        of_experts -= _experts_until(row, way, part / PARTS)
+        here, share = unit, work.shares[way, part]
         unit = _put(
-            work, unit, seconds, weights * share_of_part + experts * of_experts,
+            work, unit, row[PIPELINE.forward + way] / PARTS,
+            weights * share[SHARE.weights] + experts * share[SHARE.experts],
             worked + row[PIPELINE.forward_work + way] * part / PARTS,
         )  # fmt: skip
         if way == 1 and part == 0:
@@ -240,14 +258,12 @@ def _put_layer(
         if row[PIPELINE.kept] <= 0 or (is_whole and part > 0):
             continue
         now = turn + (0.0 if is_whole else (part + 0.5) * count / PARTS)
-        # what is kept last is used first
-        last = part if way == 0 else PARTS - 1 - part
-        kept = row[PIPELINE.kept] * (1.0 if is_whole else _kept(row, last))
+        kept = row[PIPELINE.kept] * (1.0 if is_whole else share[SHARE.kept])
         if way == 0:
             work.units[here, UNIT.store] = kept
             work.units[here, UNIT.turn] = now + 1.0  # the next operation uses it, too
             continue
-        made = forward if is_whole else forward + last
+        made = forward if is_whole else forward + PARTS - 1 - part
         if now - work.units[made, UNIT.turn] <= _DISTANCE:
             work.units[made, UNIT.store] = 0.0
         else:
@@ -310,11 +326,18 @@ def _put_stage(schedule: Schedule, work: Work, row: np.ndarray, stage: int, unit
 @inner
 def _may_load(work: Work, stage: int) -> float:
     """Return when the next load of a stage may begin; infinite if that is not known yet."""
-    at, units = work.at[stage], work.units
+    at = work.at[stage]
     unit = at[AT.load]
     stored = work.links[unit, LINK.stored]
     if stored >= at[AT.store] and stored >= 0:
         return np.inf
+    return _near(work, stage, unit)
+
+
+@inner
+def _near(work: Work, stage: int, unit: int) -> float:
+    """Return when a stage is so near a unit that it may load; infinite if it has not begun that."""
+    at, units = work.at[stage], work.units
     wanted = units[unit, UNIT.before] - _AHEAD
     if wanted <= 0:
         return 0.0
@@ -472,6 +495,7 @@ def _begin_all(schedule: Schedule, work: Work, row: np.ndarray) -> None:
     """Put the units of all stages, of which nothing has begun."""
     stages = schedule.first.size - 1
     unit = 0
+    _put_shares(work, row)
     for stage in range(stages):
         work.at[stage, :] = unit
         unit = _put_stage(schedule, work, row, stage, unit)
@@ -539,12 +563,92 @@ def _follow_each(
 
 
 @inner
+def _load_timed(work: Work, stage: int, unit: int, each: float) -> float:
+    """Load what a unit of a stage needs, in so many seconds a byte; return when it is there."""
+    doing, stored = work.stage[stage], work.links[unit, LINK.stored]
+    begin = max(doing[STAGE.loaded], _near(work, stage, unit))
+    if stored >= 0:
+        begin = max(begin, work.units[stored, UNIT.stored])
+    doing[STAGE.loaded] = begin + work.units[unit, UNIT.load] * each
+    return float(doing[STAGE.loaded])
+
+
+@inner
+def _time_stage(
+    schedule: Schedule, work: Work, row: np.ndarray, each: np.ndarray, stage: int
+) -> None:  # fmt: skip
+    """Time the units of a stage, as far as the messages that it has allow."""
+    at, doing, units = work.at[stage], work.stage[stage], work.units
+    while at[AT.compute] < at[AT.last]:
+        unit = at[AT.compute]
+        begin = float(doing[STAGE.now])
+        if work.links[unit, LINK.receives] >= 0:
+            one = schedule.passes[work.links[unit, LINK.receives]]
+            begin = max(begin, work.arrived[one[0], one[1], one[2]])
+            if begin == np.inf:
+                return
+        if units[unit, UNIT.load] > 0:
+            begin = max(begin, _load_timed(work, stage, unit, each[LOAD]))
+        left = units[unit, UNIT.store]
+        while at[AT.store] < unit and (
+            units[at[AT.store], UNIT.stored] <= begin
+            or (doing[STAGE.held] > 0 and doing[STAGE.held] + left > row[PIPELINE.buffers])
+        ):
+            begin = max(begin, units[at[AT.store], UNIT.stored])
+            doing[STAGE.held] -= units[at[AT.store], UNIT.store]
+            at[AT.store] += 1
+        if at[AT.store] == unit:
+            doing[STAGE.held] = 0.0  # sums of what came and went are no exact numbers
+        units[unit, UNIT.begin] = begin
+        doing[STAGE.now] = begin + units[unit, UNIT.seconds]
+        doing[STAGE.stored] = max(doing[STAGE.stored], doing[STAGE.now]) + left * each[STORE]
+        units[unit, UNIT.stored] = doing[STAGE.stored]
+        doing[STAGE.held] += left
+        if work.links[unit, LINK.sends] >= 0:
+            _send(schedule, work, row, work.links[unit, LINK.sends], float(doing[STAGE.now]))
+        at[AT.compute] += 1
+
+
+@inner
+def _time_each(
+    schedule: Schedule, work: Work, row: np.ndarray, each: np.ndarray
+) -> tuple[float, float, float]:  # fmt: skip
+    """Follow stages with tiers of their own that load and store at once, unit by unit.
+
+    Nothing else changes the rate of a move, so that its end is known when it begins.
+
+    - ``each``: Seconds of a byte that is loaded, and stored.
+    """
+    stages = schedule.first.size - 1
+    for stage in range(stages):
+        work.stage[stage, :] = 0.0
+    timed, before = 0, -1
+    while timed > before:
+        before, timed, ended = timed, 0, 0
+        for stage in range(stages):
+            _time_stage(schedule, work, row, each, stage)
+            timed += work.at[stage, AT.compute]
+            ended += 1 if work.at[stage, AT.compute] == work.at[stage, AT.last] else 0
+    if ended < stages:
+        return np.nan, np.nan, np.nan
+    passed, until = 0.0, 0.0
+    for stage in range(stages):
+        passed = max(passed, float(work.stage[stage, STAGE.now]))
+        last = work.at[stage, AT.last]
+        if work.units[last, UNIT.load] > 0:
+            until = max(until, _load_timed(work, stage, last, each[LOAD]))
+    return passed, max(until, passed), _last_passes(work)
+
+
+@inner
 def _follow(
     schedule: Schedule, work: Work, row: np.ndarray, seconds: np.ndarray, is_duplex: bool
 ) -> tuple[float, float, float]:
     """Follow one execution; return what ``follow_pipelines`` finds."""
     stages = schedule.first.size - 1
     _begin_all(schedule, work, row)
+    if row[PIPELINE.sharing] <= 1.0 and is_duplex:
+        return _time_each(schedule, work, row, seconds[0])
     if row[PIPELINE.sharing] <= 1.0:
         return _follow_each(schedule, work, row, seconds, is_duplex)
     now, passed = 0.0, 0.0
@@ -598,6 +702,7 @@ def count_moves(schedule: Schedule, work: Work, rows: np.ndarray, found: np.ndar
     """
     for number in range(rows.shape[0]):
         unit = 0
+        _put_shares(work, rows[number])
         for stage in range(schedule.first.size - 1):
             begin = unit
             unit = _put_stage(schedule, work, rows[number], stage, unit)

@@ -5,13 +5,14 @@ tier on those of all others. No closed form is near it. So the moves are followe
 (:mod:`nadi.estimates.shared_tier_kernels`), once for executions that have the same ones.
 """
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from nadi.estimates.calculon.machine_description import MachineDescription, MemoryColumns
-from nadi.estimates.described_columns import rows_of
+from nadi.estimates.described_columns import columns_in, rows_of
 from nadi.estimates.execution import Executions, StepShape
 from nadi.estimates.generated_blocks import GeneratedCosts
 from nadi.estimates.shared_tier_kernels import (
@@ -20,6 +21,7 @@ from nadi.estimates.shared_tier_kernels import (
     LOAD,
     PARTS,
     PIPELINE,
+    SHARE,
     STAGE,
     STORE,
     UNIT,
@@ -36,6 +38,7 @@ from nadi.models.llm.pipeline_schedules import (
 )
 from nadi.systems.memory_tiers import usual_buffers
 from nadi.trace.arrays import Bools, Floats, Ints
+from nadi.trace.rows import number_rows
 
 _MOVED = np.isin(np.arange(len(PIPELINE)), [
     PIPELINE.weights, PIPELINE.experts, PIPELINE.kept, PIPELINE.stored_again,
@@ -44,6 +47,8 @@ _MOVED = np.isin(np.arange(len(PIPELINE)), [
 ])  # fmt: skip
 _COUNTED = [*range(PIPELINE.forward_count, PIPELINE.forward_work), PIPELINE.is_whole]
 _PASSED = np.array([1.0, 1.0, 0.0])  # what is later if passes are, of what is followed
+_OTHERS = 7  # columns that tell pipelines apart beside those of PIPELINE
+_BELOW = 1.0 - 1e-9  # what rounding may take from a bound
 _LATE = 1e3  # seconds, beside which all reductions are hidden
 _SETTLED = 2  # times as many micro-batches as stages, after which each further one takes as long
 
@@ -99,25 +104,93 @@ def are_followed(executions: Executions) -> Bools:
     return np.broadcast_to(moves & (e.training == 1) & (e.pipeline_par > 1), e.num_executions)
 
 
-def followed(
-    machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
-    moves: SharedMoves, *, follows: bool,
-) -> Followed:  # fmt: skip
-    """Follow the executions of pipelines whose moves no closed form gives.
+def at_least(
+    executions: Executions, shape: StepShape, costs: GeneratedCosts, moves: SharedMoves
+) -> Followed:
+    """Give what passes take at least with any second tier, by what the stages compute alone.
 
-    If not ``follows``, what is known of their moves without following them: passes take at least
-    as long as given, and gradients are reduced, and states are loaded, beside them.
+    Gradients are reduced, and states are loaded, beside them. Each position has the layers that
+    divide, and some stage has the mean of all or more.
     """
-    e, num = executions, executions.num_executions
+    e = executions
     rows = np.flatnonzero(are_followed(e))
-    found = Followed(rows, num, *np.zeros((3, rows.size)))
+    found = Followed(rows, e.num_executions, *np.zeros((3, rows.size)))
     if not rows.size:
         return found
+    layer, first, last = (
+        found.of(one)
+        for one in (
+            moves.forward + moves.backward, costs.first.forward.whole + costs.first.backward.whole,
+            costs.last.forward.whole + costs.last.backward.whole,
+        )
+    )  # fmt: skip
+    stages, chunks, count = map(found.of, (shape.stages, shape.chunks, shape.microbatches))
+    blocks, ends = found.of(shape.num_blocks), found.of(e.ends_as_layers.astype(np.float64))
+    each = np.floor((blocks + 2.0 * ends) / (stages * chunks))
+    own = np.maximum(chunks * each - ends, 0.0) * layer
+    before = np.maximum((stages - 1.0) * each - ends, 0.0) * layer
+    before = before + first + 2.0 * (stages - 1.0) * found.of(moves.hop)
+    passes = np.maximum(count * (own + first), count * (own + last) + before)
+    passes = np.maximum(passes, count * np.ceil(blocks / stages) * layer)
+    return found._replace(passes=passes * _BELOW, backward=np.full(rows.size, _LATE))
+
+
+class Pipelines:
+    """Executions of pipelines whose moves are followed, whatever bandwidth the second tier has.
+
+    Those that have the same moves are followed once.
+
+    - ``rows``: int64, shape (followed,): which of ``every`` executions.
+    - ``alike``: The different ones among them.
+    - ``number``: int64, shape (followed,): which of the different ones each is.
+    - ``layers``: float64, shape (followed,): of a pass.
+    """
+
+    def __init__(
+        self, rows: Ints, every: int, alike: "_Different", number: Ints, layers: Floats
+    ) -> None:
+        """Work with those of :func:`pipelines_of`."""
+        self.rows, self.every, self.number, self.layers = rows, every, number, layers
+        self.alike = alike
+
+    def part(self, rows: Ints) -> "Pipelines":
+        """Give those of some executions, by number."""
+        place = np.full(self.every, -1)
+        place[self.rows] = np.arange(self.rows.size)
+        place = place[rows]
+        here = place[place >= 0]
+        return Pipelines(
+            np.flatnonzero(place >= 0), rows.size, self.alike, self.number[here], self.layers[here]
+        )
+
+    def followed(self, tier: MemoryColumns, *, follows: bool) -> Followed:
+        """Follow them; if not ``follows``, give what is known of their moves without it.
+
+        Passes take at least as long as given then, and gradients are reduced, and states are
+        loaded, beside them.
+        """
+        if not self.rows.size:
+            return Followed(self.rows, self.every, *np.zeros((3, 0)))
+        used, first, again = np.unique(self.number, return_index=True, return_inverse=True)
+        seconds = self.alike.seconds(used, rows_of(tier, self.rows[first]), follows=follows)
+        passes, loaded, backwards = seconds[again].T
+        # the last pass of a stage has one chunk
+        backward = backwards / self.layers + (0.0 if follows else _LATE)
+        return Followed(self.rows, self.every, passes, loaded - passes, backward)
+
+
+def pipelines_of(
+    machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
+    moves: SharedMoves,
+) -> Pipelines:  # fmt: skip
+    """Find the different ones among executions of pipelines whose moves no closed form gives."""
+    e, num = executions, executions.num_executions
+    rows = np.flatnonzero(are_followed(e))
     first, last, counts = costs.first, costs.last, costs.counts
-    some, one = np.array([1e9]), np.ones(1, dtype=np.int64)  # what tells tiers apart
     columns = (
         *(e.pipeline_par, e.pipeline_interleaving, shape.microbatches, shape.num_blocks),
-        *(e.ends_as_layers, e.procs_of_stage, moves.forward, moves.backward),
+        *(e.ends_as_layers, e.procs_of_stage, moves.latency),
+        *(moves.forward, moves.backward),
         *(first.forward.whole, first.backward.whole, last.forward.whole, last.backward.whole),
         *(
             moves.hop,
@@ -135,31 +208,104 @@ def followed(
         *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
         *(counts.kept_until_quarter, counts.kept_until_half, counts.kept_until_three_quarters),
         *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
-        *(machine.mem2.moving_time(*moved, one) for moved in ((some, 0 * some), (0 * some, some))),
-        moves.latency,
+        *columns_in(machine.mem2),
     )
-    table = np.stack([found.of(np.asarray(one, dtype=np.float64)) for one in columns], axis=1)
-    different, where, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    kinds, kind = np.unique(different[:, :5].astype(np.int64), axis=0, return_inverse=True)
-    seconds = np.empty((where.size, 3))
-    for place, of_kind in enumerate(kinds.tolist()):
-        here = np.flatnonzero(kind.reshape(-1) == place)
-        some = np.ascontiguousarray(different[here, 6:-3])
-        tier = rows_of(machine.mem2, rows[where[here]])
-        of_bytes = _seconds_of_bytes(tier, some, different[here, 5].astype(np.int64))
-        of_bytes = np.where(of_bytes > 0, of_bytes + different[here, -1, None, None], of_bytes)
-        some[np.ix_(~(of_bytes > 0).any(axis=(1, 2)), _MOVED)] = 0.0
-        schedules = _Schedules(*of_kind)
-        seconds[here] = schedules.least(some, of_bytes, duplex=tier.duplex)[:, None]
-        if follows:
-            ends = schedules.followed(some, of_bytes, duplex=tier.duplex)
+    listed = [
+        np.array(np.broadcast_to(np.asarray(one, dtype=np.float64), num)[rows]) for one in columns
+    ]
+    number, where = number_rows([one.view(np.int64) for one in listed])
+    table = np.stack([one[where] for one in listed], axis=1)
+    pipelines = table[:, _OTHERS : _OTHERS + len(PIPELINE)]
+    different = _Different(
+        table[:, :5].astype(np.int64), table[:, 5].astype(np.int64), table[:, 6],
+        np.ascontiguousarray(pipelines),
+    )  # fmt: skip
+    layers = np.broadcast_to(shape.num_blocks / shape.chunks, num)[rows]
+    return Pipelines(rows, num, different, number, layers)
+
+
+class _Different:
+    """Executions of pipelines, each with other moves."""
+
+    def __init__(self, schedules: Ints, processors: Ints, latency: Floats, rows: Floats) -> None:
+        """Work with what :func:`pipelines_of` finds.
+
+        - ``schedules``: int64, shape (executions, 5): fields of :class:`_Schedules`.
+        - ``processors``: Of a stage.
+        - ``latency``: Seconds of a byte.
+        - ``rows``: float64, shape (executions, PIPELINE).
+        """
+        self.processors, self.latency, self.rows = processors, latency, rows
+        self.kind, first = number_rows(list(np.ascontiguousarray(schedules.T)))
+        self.kinds = schedules[first]
+        self.sharing = rows[:, PIPELINE.sharing].astype(np.int64)
+        self.is_known = np.zeros(len(rows), dtype=np.bool_)
+        self.computed = np.zeros(len(rows))  # seconds of passes at least, by computations
+        most = int((self.kinds[:, 0]).max()) if len(rows) else 0
+        self.moved = np.zeros((len(rows), most, 2))  # bytes of each group of stages
+
+    def seconds(self, which: Ints, tier: MemoryColumns, *, follows: bool) -> Floats:
+        """Give what ``follow_pipelines`` does for some, or the least thrice: (which, 3)."""
+        found = np.repeat(self._least(which, tier)[:, None], 3, axis=1)
+        if not follows:
+            return found
+        for place, schedules in self._schedules(which):
+            one = rows_of(tier, place)
+            rows, of_bytes = self._with_tier(which[place], one)
+            ends = schedules.followed(rows, of_bytes, duplex=one.duplex)
             # more micro-batches are followed by what some of them take
-            late = np.maximum(seconds[here, :1] - ends[:, :1], 0.0)
-            seconds[here] = ends + late * _PASSED
-    passes, loaded, backwards = seconds[number.reshape(-1)].T
-    layers = found.of(shape.num_blocks / shape.chunks)  # the last pass of a stage has one chunk
-    backward = backwards / layers + (0.0 if follows else _LATE)
-    return found._replace(passes=passes, loaded=loaded - passes, backward=backward)
+            late = np.maximum(found[place, :1] - ends[:, :1], 0.0)
+            found[place] = ends + late * _PASSED
+        return found
+
+    def _schedules(self, which: Ints) -> Iterator[tuple[Ints, "_Schedules"]]:
+        """Give those among some that have a schedule, for each schedule."""
+        kind = self.kind[which]
+        for number in np.unique(kind).tolist():
+            yield np.flatnonzero(kind == number), _Schedules(*self.kinds[number].tolist())
+
+    def _with_tier(self, which: Ints, tier: MemoryColumns) -> tuple[Floats, Floats]:
+        """Give some, without moves that take no time, and the seconds of a byte."""
+        rows, of_bytes = self.rows[which], self._of_bytes(which, tier)
+        rows[np.ix_(~(of_bytes > 0).any(axis=(1, 2)), _MOVED)] = 0.0
+        return rows, of_bytes
+
+    def _of_bytes(self, which: Ints, tier: MemoryColumns) -> Floats:
+        of_bytes = _seconds_of_bytes(tier, self.rows[which], self.processors[which])
+        latency = self.latency[which, None, None]
+        return np.where(of_bytes > 0, of_bytes + latency, of_bytes)
+
+    def _least(self, which: Ints, tier: MemoryColumns) -> Floats:
+        """Give what the passes of some take at least: shape (which,).
+
+        No stage is done before its own computations and those of one micro-batch on all stages
+        before it, and no tier is done before it has moved the bytes of its stages at the rate that
+        it has at best. The larger one of two bounds is one, too.
+        """
+        self._count(which[~self.is_known[which]])
+        best = np.zeros((which.size, 2))
+        for sharing in np.unique(self.sharing[which]).tolist():
+            here = np.flatnonzero(self.sharing[which] == sharing)
+            of_bytes = self._of_bytes(which[here], rows_of(tier, here))
+            movers = np.arange(1, of_bytes.shape[1] + 1)[:, None]
+            best[here] = (of_bytes / movers).min(axis=1)
+        moving = self.moved[which] * np.where(best > 0, best, 0.0)[:, None]
+        moving = moving.max(axis=2) if tier.duplex else moving.sum(axis=2)
+        found: Floats = np.maximum(self.computed[which], moving.max(axis=1))
+        return found
+
+    def _count(self, which: Ints) -> None:
+        """Find what some compute and move in their passes, which no bandwidth changes."""
+        for place, schedules in self._schedules(which):
+            here = which[place]
+            rows = self.rows[here]
+            self.computed[here] = schedules.computed(rows)
+            moved = schedules.moved(rows)
+            groups = np.arange(schedules.stages) // rows[:, PIPELINE.sharing, None]
+            for group in range(int(groups.max()) + 1):
+                of_group = np.where((groups == group)[:, :, None], moved, 0.0)
+                self.moved[here, group] = of_group.sum(axis=1)
+        self.is_known[which] = True
 
 
 def _seconds_of_bytes(tier: MemoryColumns, rows: Floats, processors: Ints) -> Floats:
@@ -182,6 +328,11 @@ def _seconds_of_bytes(tier: MemoryColumns, rows: Floats, processors: Ints) -> Fl
             else:
                 found[:, movers - 1, way] = each * np.maximum(movers / sharing, 1.0)
     return found
+
+
+# what parts of a search ask for again: how often stages move a layer's tensors
+_known: dict[tuple[object, ...], Floats] = {}
+_MOST_KNOWN = 1 << 16
 
 
 class _Schedules(NamedTuple):
@@ -225,13 +376,8 @@ class _Schedules(NamedTuple):
         whole: Floats = found + rounds * longer * _PASSED
         return whole
 
-    def least(self, rows: Floats, seconds: Floats, *, duplex: bool) -> Floats:
-        """Give what the passes of executions take at least: shape (executions,).
-
-        No stage is done before its own computations and those of one micro-batch on all stages
-        before it, and no tier is done before it has moved the bytes of its stages at the rate that
-        it has at best. The larger one of two bounds is one, too.
-        """
+    def computed(self, rows: Floats) -> Floats:
+        """Give what passes of executions take at least, by what is computed: (executions,)."""
 
         def of(name: int) -> Floats:
             return rows[:, name, None]
@@ -247,15 +393,9 @@ class _Schedules(NamedTuple):
         computed = self.micro_batches * (own.sum(axis=0) * layer + ends)
         computed[:, 1:] += passed[:, :-1]
         found: Floats = computed.max(axis=1)
-        best = (seconds / np.arange(1, seconds.shape[1] + 1)[:, None]).min(axis=1)
-        moving = self._moved(rows) * best[:, None]
-        groups = np.arange(self.stages) // of(PIPELINE.sharing)
-        for group in range(int(groups.max()) + 1):
-            ways = np.where((groups == group)[:, :, None], moving, 0.0).sum(axis=1)
-            found = np.maximum(found, ways.max(axis=1) if duplex else ways.sum(axis=1))
         return found
 
-    def _moved(self, rows: Floats) -> Floats:
+    def moved(self, rows: Floats) -> Floats:
         """Give the bytes that passes load and store: shape (executions, stages, 2).
 
         Which layers' tensors stay between two passes depends on how many operations these have, and
@@ -265,19 +405,40 @@ class _Schedules(NamedTuple):
         head = rows[:, PIPELINE.last_forward] + rows[:, PIPELINE.last_backward]
         early = (head - 2.0 * rows[:, PIPELINE.hop]) // rows[:, PIPELINE.backward]
         asked = np.column_stack([np.clip(early, -1, self.layers), rows[:, _COUNTED]])
-        counts, number = np.unique(asked, axis=0, return_inverse=True)
+        number, first = number_rows([np.ascontiguousarray(one).view(np.int64) for one in asked.T])
+        counts = asked[first]
         found = np.zeros((len(rows), self.stages, 2))
         passes = self.micro_batches * self.cuts.reshape(self.chunks, self.stages).sum(axis=0)
         for way, name in ((LOAD, PIPELINE.loaded_again), (STORE, PIPELINE.stored_again)):
             found[:, :, way] = passes * rows[:, name, None]
         found[:, 0, LOAD] += self.micro_batches * rows[:, PIPELINE.rows]
         found[:, -1, LOAD] += self.micro_batches * rows[:, PIPELINE.head]
-        for name in (PIPELINE.weights, PIPELINE.experts, PIPELINE.kept):
-            if not rows[:, name].any():
-                continue
-            moved = np.stack([_moved_bytes(self, name, *one) for one in counts.tolist()])
-            found += moved[number.reshape(-1)] * rows[:, name, None, None]
+        names = [
+            name for name in (PIPELINE.weights, PIPELINE.experts, PIPELINE.kept)
+            if rows[:, name].any()
+        ]  # fmt: skip
+        for name, moved in zip(names, self._moved_bytes(names, counts), strict=True):
+            found += moved[number] * rows[:, name, None, None]
         return found
+
+    def _moved_bytes(self, names: Sequence[int], counts: Floats) -> Floats:
+        """Give how often stages load and store a layer's tensors: (names, counts, stages, 2)."""
+        keys = [(self, name, *one) for name in names for one in counts.tolist()]
+        new = [number for number, key in enumerate(keys) if key not in _known]
+        if new:
+            rows = np.ones((len(names), len(counts), len(PIPELINE)))
+            rows[..., [PIPELINE.last_backward, PIPELINE.hop]] = 0.0
+            rows[..., [PIPELINE.last_forward, *_COUNTED]] = counts
+            rows[..., _MOVED] = 0.0
+            rows[range(len(names)), :, names] = 1.0
+            if len(_known) > _MOST_KNOWN:
+                _known.clear()
+            counted = self.counted(rows.reshape(-1, len(PIPELINE))[new])
+            _known.update(zip((keys[number] for number in new), counted, strict=True))
+        found = np.empty((len(keys), self.stages, 2))
+        for number, key in enumerate(keys):
+            found[number] = _known[key]
+        return found.reshape(len(names), len(counts), self.stages, 2)
 
     def counted(self, rows: Floats) -> Floats:
         """Count moved bytes: shape (executions, stages, 2)."""
@@ -292,18 +453,6 @@ class _Schedules(NamedTuple):
         return found + rounds * (until(few + self.stages) - found) if rounds else found
 
 
-@lru_cache(maxsize=16384)  # parts of a search ask for the same ones
-def _moved_bytes(schedules: _Schedules, name: int, early: float, *counts: float) -> Floats:
-    """Give how often stages load and store a layer's tensors: shape (stages, 2)."""
-    row = np.ones((1, len(PIPELINE)))
-    row[:, [PIPELINE.last_backward, PIPELINE.hop]] = 0.0
-    row[:, [PIPELINE.last_forward, *_COUNTED]] = early, *counts
-    row[:, _MOVED] = 0.0
-    row[:, name] = 1.0
-    found: Floats = schedules.counted(row)[0]
-    return found
-
-
 @lru_cache(maxsize=1024)
 def _cuts(layers: int, places: int, ends: int) -> Ints:
     spread = spread_layers(layers, places, ends=bool(ends))
@@ -314,7 +463,8 @@ def _work(schedule: Schedule, micro_batches: int) -> Work:
     stages, positions = schedule.first.size - 1, schedule.cuts.size
     units = int((schedule.cuts[schedule.passes[:, 1]] * PARTS + 2).sum()) + stages
     return Work(
-        np.zeros((units, len(UNIT))), np.zeros((units, len(LINK)), dtype=np.int64),
+        np.zeros((units, len(UNIT))), np.zeros((2, PARTS, len(SHARE))),
+        np.zeros((units, len(LINK)), dtype=np.int64),
         np.zeros((positions, micro_batches), dtype=np.int64),
         np.zeros((2, positions, int(schedule.cuts.max()))),
         np.zeros((stages, len(AT)), dtype=np.int64), np.zeros((stages, len(STAGE))),

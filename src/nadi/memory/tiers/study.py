@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimates.calculon.machine_description import columns_of_tier
+from nadi.estimates.calculon.machine_description import MemoryColumns, columns_of_tier
 from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
-from nadi.estimates.evaluation import Best, Evaluated, evaluate_tiers, follow_best
+from nadi.estimates.evaluation import Best, Evaluated, Evaluation
 from nadi.estimates.execution import (
     Execution,
     Executions,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 17
 _STEPS = 8  # of the curve, in each doubling of the bandwidth
+_NEAR = 1e-9  # of rates that are the same but for rounding
 _PAYS, _ENOUGH = 1.01, 0.95  # of the rate without the tier; of the gain at any bandwidth
 _BELOW, _ABOVE = 32.0, 2.0  # how far the curve goes beyond the bandwidths of the study
 
@@ -170,19 +171,16 @@ def study_second_tier(
     without = _NONE
     fastest: list[tuple[Executions, Floats]] = []  # rates at any bandwidth and the largest capacity
     for part in tried.parts():
-        found = tried.evaluated(part, tried.bandwidths)
+        looked_at = tried.sought(tried.evaluation(part), tried.bandwidths)
         stays = ~_moves(part)
-        looked_at = list(map(_Sought, [part] * len(found), tried.bandwidths, found))
         without = _faster(without, tried.best(looked_at[0], 0.0, stays, without))
         for k, at in enumerate(looked_at):
             for i, size in enumerate(sizes):
                 points[i][k] = _faster(points[i][k], tried.best(at, size, ~stays, points[i][k]))
-        fastest.append((part, np.where(stays, 0.0, tried.rates(part, found[-1], sizes[-1]))))
+        fastest.append((part, np.where(stays, 0.0, tried.rates(looked_at[-1], sizes[-1]))))
     slowest, *_, limit = (_faster(without, one) for one in points[-1])
     least = (without.rate if without else 0.0, slowest.rate if slowest else 0.0)
-    chosen = [(part, rate > least[1] * (1 + 1e-12)) for part, rate in fastest]
-    candidates = [part.part(rows) for part, rows in chosen if rows.any()]
-    curve = _break_even(tried, candidates, least, limit.rate if limit else 0.0)
+    curve = _break_even(tried, fastest, least, limit.rate if limit else 0.0)
     kept = tuple(tuple(_faster(without, one) for one in row[1:-1]) for row in points)
     return TierStudy(
         listed,
@@ -233,11 +231,16 @@ def _moves(part: Executions) -> Bools:
 
 
 class _Sought(NamedTuple):
-    """Executions with a tier of a bandwidth, and what is known of them."""
+    """Executions with a tier, and what is known of them."""
 
-    part: Executions
-    bandwidth: float
+    evaluation: Evaluation
+    tier: MemoryColumns
     found: Evaluated
+
+    @property
+    def part(self) -> Executions:
+        """All of them."""
+        return self.evaluation.executions
 
 
 class _Tried(NamedTuple):
@@ -255,17 +258,24 @@ class _Tried(NamedTuple):
                 whole = np.broadcast_to(part.tensor_par, part.num_executions)
                 yield part._replace(tensor_par=whole)
 
-    def evaluated(self, part: Executions, bandwidths: Sequence[float]) -> list[Evaluated]:
+    def evaluation(self, part: Executions) -> Evaluation:
+        """Work out what no bandwidth changes."""
+        machine = self.space.machine
+        tier = columns_of_tier(machine, self.tier, self.bandwidths[0])
+        with_tier = msgspec.structs.replace(machine, mem2=tier)
+        return Evaluation(self.space.model, with_tier, part, self.space.rules)
+
+    def sought(self, evaluation: Evaluation, bandwidths: Sequence[float]) -> list[_Sought]:
         """Evaluate executions with a tier of each bandwidth and any size."""
         tiers = [columns_of_tier(self.space.machine, self.tier, one) for one in bandwidths]
-        space = self.space
-        return evaluate_tiers(space.model, space.machine, tiers, part, space.rules, follows=False)
+        found = evaluation.with_tiers(tiers)
+        return list(map(_Sought, [evaluation] * len(tiers), tiers, found))
 
-    def rates(self, part: Executions, found: Evaluated, size: float) -> Floats:
+    def rates(self, at: _Sought, size: float) -> Floats:
         """Give the rates with tiers of a capacity in 2^30 bytes; 0 if not possible."""
-        share = size * 2**30 / np.minimum(part.num_procs, self.tier.shared_by)
-        fits = (found.reason == 0) & (found.tier2_bytes <= share)
-        rates: Floats = np.where(fits, part.batch_size / found.seconds, 0.0)
+        share = size * 2**30 / np.minimum(at.part.num_procs, self.tier.shared_by)
+        fits = (at.found.reason == 0) & (at.found.tier2_bytes <= share)
+        rates: Floats = np.where(fits, at.part.batch_size / at.found.seconds, 0.0)
         return rates
 
     def best(
@@ -278,39 +288,28 @@ class _Tried(NamedTuple):
 
     def best_rates(self, at: _Sought, size: float, allowed: Bools, least: float) -> Floats:
         """Give rates as :meth:`rates` does, of which the largest is exact if it is above least."""
-        fits = allowed & (self.rates(at.part, at.found, size) > 0)
-        machine = msgspec.structs.replace(
-            self.space.machine, mem2=columns_of_tier(self.space.machine, self.tier, at.bandwidth)
+        fits = allowed & (self.rates(at, size) > 0)
+        at.evaluation.follow_best(
+            at.tier, at.found, Best(fits, 1, 1.0 / least if least else math.inf)
         )
-        follow_best(
-            self.space.model, machine, at.part, self.space.rules, at.found,
-            Best(fits, 1, 1.0 / least if least else math.inf),
-        )  # fmt: skip
         exact = fits & ~at.found.is_least
-        return np.where(exact, self.rates(at.part, at.found, size), 0.0)
+        return np.where(exact, self.rates(at, size), 0.0)
 
 
 def _break_even(
-    tried: _Tried, candidates: Sequence[Executions], least: tuple[float, float], most: float
-) -> BreakEven:
+    tried: _Tried, fastest: Sequence[tuple[Executions, Floats]], least: tuple[float, float],
+    most: float,
+) -> BreakEven:  # fmt: skip
     """Find from which bandwidths the tier pays, and from which more of it does not.
 
-    - ``candidates``: The executions that may be the fastest at some bandwidth: no other is faster
-      at any bandwidth than the fastest is at the smallest one.
+    - ``fastest``: Executions, and the rates that none of them exceeds at any bandwidth.
     - ``least``, ``most``: The rates without the tier and at the smallest bandwidth; at any
       bandwidth.
     """
     ends = math.log2(tried.bandwidths[0]), math.log2(tried.bandwidths[-2] * _ABOVE)
     steps = np.arange(round(ends[0] * _STEPS), round(ends[1] * _STEPS) + 1)
     bandwidths = 2.0 ** (steps / _STEPS)
-    rates = np.full(bandwidths.size, least[1])
-    if candidates:
-        few = _joined(candidates)
-        every = np.ones(few.num_executions, dtype=np.bool_)
-        for k, found in enumerate(tried.evaluated(few, bandwidths.tolist())):
-            at = _Sought(few, float(bandwidths[k]), found)
-            best = tried.best_rates(at, tried.sizes[-1], every, float(rates[k])).max()
-            rates[k] = max(rates[k], float(best))
+    rates = _curve(tried, fastest, bandwidths, least[1])
     pays = bandwidths[rates > least[0] * _PAYS]
     if not pays.size:
         return BreakEven(None, None, bandwidths, rates, most)
@@ -319,6 +318,40 @@ def _break_even(
     return BreakEven(
         float(pays[0]), float(enough[0]) if enough.size else None, bandwidths, rates, most
     )
+
+
+def _curve(
+    tried: _Tried, fastest: Sequence[tuple[Executions, Floats]], bandwidths: Floats, least: float
+) -> Floats:
+    """Give the fastest rate at each bandwidth, at the largest capacity.
+
+    What is slower at any bandwidth than the fastest at a smaller one is left out.
+    """
+    chosen = [(part, rate, rate > least * (1 + 1e-12)) for part, rate in fastest]
+    candidates = [part.part(rows) for part, _, rows in chosen if rows.any()]
+    rates = np.full(bandwidths.size, least)
+    if not candidates:
+        return rates
+    every = near = tried.evaluation(_joined(candidates))
+    all_limits = limits = np.concatenate([rate[rows] for _, rate, rows in chosen])
+
+    def best(of: Evaluation, bandwidth: float, above: float) -> float:
+        (at,) = tried.sought(of, [bandwidth])
+        allowed = np.ones(of.reason.size, dtype=np.bool_)
+        return float(tried.best_rates(at, tried.sizes[-1], allowed, above).max())
+
+    so_far = least
+    for k, bandwidth in enumerate(bandwidths.tolist()):
+        before = so_far * (1 - _NEAR)
+        can = limits >= before
+        if 2 * np.count_nonzero(can) < limits.size:
+            near, limits = near.part(np.flatnonzero(can)), limits[can]
+        found = best(near, bandwidth, before)
+        if found < before and so_far > least:  # some are slower with a faster tier
+            near, limits = every, all_limits
+            found = best(near, bandwidth, least)
+        so_far = rates[k] = max(least, found)
+    return rates
 
 
 def _joined(parts: Sequence[Executions]) -> Executions:
