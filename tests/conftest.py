@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: both would start a thread for each core
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # those of PyTorch, which spin while they wait
 
 import nadi
 from nadi.kernels import build_kernels, compile_ahead, jit, kernel_cache
