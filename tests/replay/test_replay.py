@@ -21,7 +21,8 @@ pytest.importorskip("torch", reason="a replay needs PyTorch")
 
 def test_every_call_is_replayed_and_recorded_again(demo_folder: Path, tmp_path: Path) -> None:
     """Of all ranks with NADI_TEST_ALL=1, else of two: they ran the same program."""
-    files = [file for rank in range(4 if ALL else 2) for file in demo_folder.glob(f"*_{rank}.json*")]
+    ranks = range(4 if ALL else 2)
+    files = [file for rank in ranks for file in demo_folder.glob(f"*_{rank}.json*")]
     done = replay(*files, output=tmp_path / "again", repeats=1)
     assert len(done.ranks) == len(files) // 2
     assert all(one.name.startswith("c10d::") for one in done.skipped)  # comm is none
