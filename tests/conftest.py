@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, settings
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: both would start a thread for each core
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # those of PyTorch, which spin while they wait
 
 import nadi
 from nadi.kernels import build_kernels, compile_ahead, jit, kernel_cache
@@ -96,7 +98,7 @@ def demo_run(demo_folder: Path) -> nadi.bottlenecks.Run:
     return nadi.run(demo_folder)
 
 
-_DEMOS_READ: dict[tuple[str, bool, bool], tuple[nadi.Job, list[recordings.ReadRank]]] = {}
+_DEMOS_READ: dict[tuple[str, str, bool, bool], tuple[nadi.Job, list[Any]]] = {}
 
 
 @pytest.fixture
@@ -106,22 +108,31 @@ def demo_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     They are of what is done with it; others read it each time.
     """
     from nadi.analyses import recorded_parts
+    from nadi.graph import load_graph
     from nadi.sharing.parts import extract as extracted_jobs
 
-    read = recordings.load_recordings
+    def once(name: str) -> Callable[..., tuple[nadi.Job, list[Any]]]:
+        read = getattr(recordings, name)
 
-    def read_once(
-        *paths: Path | str, force: bool = False, tensors: bool = False, **others: Any
-    ) -> tuple[nadi.Job, list[recordings.ReadRank]]:
-        if [Path(path).resolve() for path in paths] != [DEMO]:
-            return read(*paths, force=force, tensors=tensors, **others)
-        key = str(paths[0]), force, tensors  # messages name files as they were given
-        if key not in _DEMOS_READ:
-            _DEMOS_READ[key] = read(*paths, force=force, tensors=tensors)
-        return _DEMOS_READ[key]
+        def read_once(
+            *paths: Path | str, force: bool = False, tensors: bool = False, **others: Any
+        ) -> tuple[nadi.Job, list[Any]]:
+            if [Path(path).resolve() for path in paths] != [DEMO] or others.get("executor"):
+                return read(*paths, force=force, tensors=tensors, **others)
+            key = name, str(paths[0]), force, tensors  # messages name files as they were given
+            if key not in _DEMOS_READ:
+                _DEMOS_READ[key] = read(*paths, force=force, tensors=tensors, **others)
+            return _DEMOS_READ[key]
 
-    for user in (recordings, extracted_jobs, recorded_parts):
-        monkeypatch.setattr(user, "load_recordings", read_once)
+        return read_once
+
+    for name, users in (
+        ("load_recordings", (recordings, extracted_jobs, recorded_parts)),
+        ("load_ranks", (recordings, load_graph)),
+    ):
+        reading = once(name)
+        for user in users:
+            monkeypatch.setattr(user, name, reading)
 
 
 @pytest.fixture(scope="session")

@@ -124,7 +124,7 @@ def test_what_is_drawn_is_as_frequent_as_the_corpus_says() -> None:
 def test_the_whole_way(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "shared.nadimodel"
     line = ["learn", "--conditions", str(table), "--epsilon", "2", "--device", "h100",
-            "--generated", "20", "-o", str(path), "--overwrite"]  # fmt: skip
+            "--generated", "6", "-o", str(path), "--overwrite"]  # fmt: skip
     assert main([*line, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["epsilon"] == pytest.approx(2, rel=5e-3)
@@ -135,7 +135,7 @@ def test_the_whole_way(table: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     model = read_generator(path)
     assert model.private is not None
     assert "whether any one job" in model.private.protected
-    public = learn_generator(generated=20)
+    public = learn_generator(generated=6)
     assert replaced(model) == public
     assert main(line) == 0
     assert "of the table together: epsilon 2.9" in capsys.readouterr().out

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,6 +30,7 @@ from nadi.results.terminal.workers import executor_named, worker_processes
 from nadi.trace.schema import NODES
 from tests.amounts import ALL
 from tests.conftest import NOT_HERE, SHARED
+from tests.load.lost_calls import killed, killed_once
 
 TRACES = SHARED / "traces"
 pytestmark = pytest.mark.skipif(not TRACES.exists(), reason=NOT_HERE)
@@ -148,9 +148,9 @@ def test_commands_take_an_executor(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         ["run", folder], ["what-if", folder, "no-gaps"], ["analyze", "temporal", folder],
         ["waits", folder], ["critical-path", folder], ["diff", folder, folder],
-        ["search", "llama3-8b", "hgx-h200", "--ranks", "8", "--global-batch", "64"],
-        ["search", "llama3-8b", "hgx-h200", "--ranks", "8", "--global-batch", "64",
-         "--sweep", "batch_size=8,16"],
+        ["search", "llama3-8b", "hgx-h200", "--ranks", "2", "--global-batch", "4"],
+        ["search", "llama3-8b", "hgx-h200", "--ranks", "2", "--global-batch", "4",
+         "--sweep", "batch_size=2,4"],
     ):  # fmt: skip
         assert main(words) == 0
         here = capsys.readouterr().out
@@ -170,6 +170,8 @@ def test_a_rank_whose_file_is_cut_off_is_left_out_and_named(tmp_path: Path) -> N
     cut = tmp_path / "device_3.json.gz"
     cut.chmod(0o644)
     cut.write_bytes(cut.read_bytes()[:30_000])
+    others = [file for file in tmp_path.iterdir() if "_3." not in file.name]
+    alone = summarize(nadi.run(*others))
     for executor in (None, InAnyOrder()):
         found = nadi.run(tmp_path, executor=executor)
         assert found.job.ranks == (0, 1, 2, 4, 5, 6, 7)
@@ -177,9 +179,7 @@ def test_a_rank_whose_file_is_cut_off_is_left_out_and_named(tmp_path: Path) -> N
         assert told["severity"] == "warning"
         assert told["count"] == 1
         assert f"rank 3: {cut}" in told["detail"]
-        others = [file for file in tmp_path.iterdir() if "_3." not in file.name]
-        alone, both = summarize(nadi.run(*others)), summarize(found)
-        assert {**both, "issues": None} == {**alone, "issues": None}
+        assert {**summarize(found), "issues": None} == {**alone, "issues": None}
 
 
 def test_without_a_whole_rank_the_error_is_that_of_a_file(tmp_path: Path) -> None:
@@ -189,21 +189,6 @@ def test_without_a_whole_rank_the_error_is_that_of_a_file(tmp_path: Path) -> Non
         file.write_bytes(file.read_bytes()[:60_000])
     with pytest.raises(InputError, match=r"device_0\.json\.gz"):
         nadi.run(tmp_path, executor=InAnyOrder())
-
-
-def killed_once(number: int, flag: Path) -> int:
-    """End the process of the third call, as a lost worker; the next process finds the flag."""
-    if number == 3:
-        with suppress(FileExistsError):
-            flag.touch(exist_ok=False)
-            os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-def killed(number: int) -> int:
-    if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -23,17 +23,18 @@ _RECORDED = Path(__file__).resolve().parents[3] / "shared/data/traces/gpu_dlrm8"
 
 def _served(cache: RowCache, tables: list[tuple[int, int, int]]) -> list[float]:
     """Count row by row what the best rows of all tables serve; tables of (rows, width, lookups)."""
-    rows = []
-    for number, (count, width, lookups) in enumerate(tables):
-        often = np.arange(1, count + 1) ** -cache.skew
-        rows += [(-one * lookups / often.sum(), number, width) for one in often]
-    left, found = cache.capacity, [0.0] * len(tables)
-    for often, number, width in sorted(rows):
-        if left < width:
-            break
-        left -= width
-        found[number] += -often / tables[number][2]
-    return found
+    often, number, width = [], [], []
+    for table, (count, each, lookups) in enumerate(tables):
+        weight = np.arange(1, count + 1) ** -cache.skew
+        often.append(lookups * weight / weight.sum())
+        number.append(np.full(count, table))
+        width.append(np.full(count, each))
+    rows = np.lexsort((np.concatenate(width), np.concatenate(number), -np.concatenate(often)))
+    kept = rows[np.cumsum(np.concatenate(width)[rows]) <= cache.capacity]
+    served = np.bincount(
+        np.concatenate(number)[kept], np.concatenate(often)[kept], minlength=len(tables)
+    )
+    return [float(one) / lookups for one, (_, _, lookups) in zip(served, tables, strict=True)]
 
 
 @pytest.mark.parametrize("skew", [0.3, 0.8, 1.0, 1.05, 1.6])

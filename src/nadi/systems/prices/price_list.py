@@ -190,19 +190,19 @@ def gemm_ns(
     batch, m, n, k = shape.T
     reading = size / (device.bandwidth * curve.memory) * 1e9
     rate = peak / device.units / 1e9
+    # of all tiles the least arithmetic takes the least time, too, whatever is read beside it
+    count = [batch * np.ceil(m / rows) * np.ceil(n / columns) for rows, columns, _ in curve.tiles]
+    each = [2.0 * rows * columns / (rate * share) for rows, columns, share in curve.tiles]
     best = np.full(size.shape, np.inf)
-    for rows, columns, share in curve.tiles:
-        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
-        each = 2.0 * rows * columns / (rate * share)
-        for parts in _SPLITS:
-            waves = np.ceil(tiles * parts / device.units)
-            time = _overlapped(
-                waves * each * (np.ceil(k / parts) + curve.ramp), reading, curve.overlap
-            )
-            if parts > 1:  # partial sums are written and read
-                partial = 2 * parts * _PARTIAL * batch * m * n
-                time += curve.split + partial / (device.bandwidth * curve.memory) * 1e9
-            np.minimum(best, time, out=best)
+    for parts in _SPLITS:
+        busy = np.full(size.shape, np.inf)
+        for tiles, one in zip(count, each, strict=True):
+            np.minimum(busy, np.ceil(tiles * parts / device.units) * one, out=busy)
+        time = _overlapped(busy * (np.ceil(k / parts) + curve.ramp), reading, curve.overlap)
+        if parts > 1:  # partial sums are written and read
+            partial = 2 * parts * _PARTIAL * batch * m * n
+            time += curve.split + partial / (device.bandwidth * curve.memory) * 1e9
+        np.minimum(best, time, out=best)
     return best + curve.floor
 
 
