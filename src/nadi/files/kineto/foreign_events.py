@@ -258,7 +258,9 @@ class _Content:
         count = part.start.size
         length = np.zeros(count, dtype=np.int64)
         begin = len(self.written)
-        if part.members is not None and part.members.owner.size:
+        if part.is_instant:
+            pass  # they are no nodes: they are written whole
+        elif part.members is not None and part.members.owner.size:
             objects, at, has_any = _objects(part.members, count, self.raw)
             self.add(objects.data)
             length[has_any] = np.diff(at)
