@@ -112,7 +112,7 @@ def demo_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from nadi.sharing.parts import extract as extracted_jobs
 
     def once(name: str) -> Callable[..., tuple[nadi.Job, list[Any]]]:
-        read = getattr(recordings, name)
+        read: Callable[..., tuple[nadi.Job, list[Any]]] = getattr(recordings, name)
 
         def read_once(
             *paths: Path | str, force: bool = False, tensors: bool = False, **others: Any

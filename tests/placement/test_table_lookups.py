@@ -23,17 +23,16 @@ _RECORDED = Path(__file__).resolve().parents[3] / "shared/data/traces/gpu_dlrm8"
 
 def _served(cache: RowCache, tables: list[tuple[int, int, int]]) -> list[float]:
     """Count row by row what the best rows of all tables serve; tables of (rows, width, lookups)."""
-    often, number, width = [], [], []
-    for table, (count, each, lookups) in enumerate(tables):
-        weight = np.arange(1, count + 1) ** -cache.skew
-        often.append(lookups * weight / weight.sum())
-        number.append(np.full(count, table))
-        width.append(np.full(count, each))
-    rows = np.lexsort((np.concatenate(width), np.concatenate(number), -np.concatenate(often)))
-    kept = rows[np.cumsum(np.concatenate(width)[rows]) <= cache.capacity]
-    served = np.bincount(
-        np.concatenate(number)[kept], np.concatenate(often)[kept], minlength=len(tables)
+    counts, widths, _ = zip(*tables, strict=True)
+    weights = [np.arange(1, count + 1) ** -cache.skew for count in counts]
+    often = np.concatenate(
+        [table[2] * one / one.sum() for table, one in zip(tables, weights, strict=True)]
     )
+    number = np.repeat(np.arange(len(tables)), counts)
+    width = np.repeat(widths, counts)
+    rows = np.lexsort((width, number, -often))
+    kept = rows[np.cumsum(width[rows]) <= cache.capacity]
+    served = np.bincount(number[kept], often[kept], minlength=len(tables))
     return [float(one) / lookups for one, (_, _, lookups) in zip(served, tables, strict=True)]
 
 

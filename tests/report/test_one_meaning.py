@@ -31,6 +31,8 @@ from nadi.units import format_ns, format_percent, format_range
 from tests.amounts import some
 from tests.conftest import DEMO, SHARED
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 SHIPPED = (DEMO, *sorted((Path(__file__).parents[1] / "recordings").glob("cpu_*")))
 FOLDERS = ("programs/*/rec/*", "traces/cpu_*", "traces/gpu_[!h]*", "traces/gpu_hta/*", "wild/*.gz",
            "field/devices/*")  # fmt: skip

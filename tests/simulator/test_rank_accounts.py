@@ -34,6 +34,8 @@ from tests.simulator.cases import (
     trace_of,
 )
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 SETTINGS = settings(
     max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck)
 )

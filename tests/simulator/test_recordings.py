@@ -20,6 +20,8 @@ from nadi.trace.trace import Job
 from tests.conftest import PairWriter
 from tests.simulator.cases import collective, trace_of
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 REPLAYED = Compute(replay_only=True)
 
 
