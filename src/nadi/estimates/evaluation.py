@@ -201,7 +201,7 @@ class _Priced:
     ) -> None:  # fmt: skip
         self.model, self.machine = described
         self.executions, self.rules, self.blocks, self.others = executions, rules, blocks, others
-        self.costs_: tuple[Any, Any] | None = None
+        self._costs: tuple[Any, Any] | None = None
         # those whose moves are followed, whatever bandwidth the second tier has
         self.pipelines: Pipelines | None = None
 
@@ -228,7 +228,7 @@ class _Priced:
         found.model, found.machine = rows_of(self.model, rows), rows_of(self.machine, rows)
         found.executions = self.executions.part(rows)
         found.blocks, found.others = _ways(self.blocks, rows), _ways(self.others, rows)
-        found.costs_ = None
+        found._costs = None
         if self.pipelines is not None:
             found.pipelines = None if isinstance(rows, slice) else self.pipelines.part(rows)
         return found
@@ -251,10 +251,10 @@ class _Priced:
     @property
     def costs(self) -> tuple[Any, Any]:
         """What blocks and the ends of a step cost, of each execution."""
-        if self.costs_ is None:
+        if self._costs is None:
             first, second = (_take(costs, way) for way, costs in (self.blocks, self.others))
-            self.costs_ = first, second
-        return self.costs_
+            self._costs = first, second
+        return self._costs
 
     def step(self, tier: MemoryColumns, *, follows: bool) -> tuple[MachineDescription, StepCosts]:
         """Put a step together with a second tier, on a machine that has it, which is given, too."""
