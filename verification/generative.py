@@ -3,8 +3,8 @@
 Usage: python verification/generative.py [PART ...] [--all] [--write docs/synthesis-scores.md]
 
 ``inside``: 40 drawn configurations; operations, dependencies, sizes, steps, also on networks of
-other speeds, what what-ifs say, and predictions of steps that learn of made jobs; and how many
-operations are made in a second of one core.
+other speeds, what what-ifs say, and predictions of steps that learn of made jobs.
+``speed``: how many operations are made in a second of one core, which depends on the core.
 ``beyond``: 2 and 4 times the largest value of one axis that was learned, of four at once, and of
 these and both axes of a model's ranks.
 ``one-axis``: requests that the model of sequences can answer, too, as it did before there were
@@ -270,12 +270,17 @@ def inside(checks: Checks) -> None:
     on_networks(checks, [job for job, _ in left], made)
     surrogate(checks, model, left)
     remembered(checks, learned, left, made)
+
+
+def speed(checks: Checks) -> None:
+    """Make jobs of drawn configurations, and count their operations in a second of a core."""
+    model = generator_of_jobs(generated_jobs(LEARNED, 0))
+    asked = [with_usual(known, "") for _, known in held_out(LEFT_OUT, 1)]
     rates = []
     for _ in range(TURNS):
         begin, count = time.process_time(), 0
-        for _, known in left:
-            job = conditional_job(model, with_usual(known, ""))
-            traces = {id(one): one for one in job.traces}.values()
+        for known in asked:
+            traces = {id(one): one for one in conditional_job(model, known).traces}.values()
             count += sum(trace.nodes.height for trace in traces)
         rates.append(count / (time.process_time() - begin))
     rate = max(rates)
@@ -784,9 +789,9 @@ def main() -> None:
     chosen = [one for one in words if one not in ("--all", "--write", target)]
     checks = Page()
     parts: dict[str, Callable[[Checks], None]] = {
-        "inside": inside, "beyond": beyond, "one-axis": one_axis, "families": families,
-        "experts": experts, "recordings": recordings, "spans": spans, "ranks": slow_ranks,
-        "steps": steps_apart, "learning": learning,
+        "inside": inside, "speed": speed, "beyond": beyond, "one-axis": one_axis,
+        "families": families, "experts": experts, "recordings": recordings, "spans": spans,
+        "ranks": slow_ranks, "steps": steps_apart, "learning": learning,
         "random": lambda checks: random_requests(checks, MANY if "--all" in words else FEW),
     }  # fmt: skip
     for name, part in parts.items():
