@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, reject, settings, strategies as st
 
 import nadi
+from nadi.errors import UsageError
 from nadi.estimates import (
     CALCULON,
     DEFAULT,
@@ -125,6 +126,12 @@ def test_an_estimate_is_what_a_simulated_job_takes(name: str, plan: dict[str, An
     found = check_estimate(step, "dgx-h100", estimate(*step[:3]))
     assert found.estimated == pytest.approx(found.simulated, rel=0.02)
     assert sum(part.simulated for part in found.parts) == pytest.approx(found.simulated)
+
+
+def test_a_plan_that_overlaps_tile_by_tile_is_not_checked_by_a_job_that_does_not() -> None:
+    step = describe_step("llama3-8b", "dgx-h100", SMALL | {"tp": 4}, overlap="ring")
+    with pytest.raises(UsageError, match="check the same plan without this overlap"):
+        check_estimate(step, "dgx-h100", estimate(*step[:3]))
 
 
 # of these tiers dram and nvme either read or write; what they read passes PCIe beside what they

@@ -110,7 +110,7 @@ class STAGE(Columns, of="stage"):
     passed = column("where it is followed alone: end of its passes", "s")
 
 
-class SHARE(Columns, of="shares"):
+class SLICE(Columns, of="shares"):
     """What a part of a layer's pass takes of the layer."""
 
     weights = column("share of weights that it is the first to use")
@@ -136,7 +136,7 @@ class Work(NamedTuple):
     """What is written while executions are followed."""
 
     units: np.ndarray  # float64, columns UNIT
-    shares: np.ndarray  # float64, shape (2, PARTS, SHARE): of parts of forwards and backwards
+    shares: np.ndarray  # float64, shape (2, PARTS, SLICE): of parts of forwards and backwards
     links: np.ndarray  # int64, columns LINK
     begun: np.ndarray  # int64, shape (positions, micro-batches): first unit of a forward's layers
     used: np.ndarray  # float64, shape (2, positions, layers): operations before the last use of
@@ -201,10 +201,10 @@ def _put_shares(work: Work, row: np.ndarray) -> None:
     for way in range(2):
         for part in range(PARTS):
             begin, end, share = part / PARTS, (part + 1) / PARTS, work.shares[way, part]
-            share[SHARE.weights] = _used_until(row, way, end) - _used_until(row, way, begin)
-            share[SHARE.experts] = _experts_until(row, way, end) - _experts_until(row, way, begin)
+            share[SLICE.weights] = _used_until(row, way, end) - _used_until(row, way, begin)
+            share[SLICE.experts] = _experts_until(row, way, end) - _experts_until(row, way, begin)
             # what is kept last is used first
-            share[SHARE.kept] = _kept(row, part if way == 0 else PARTS - 1 - part)
+            share[SLICE.kept] = _kept(row, part if way == 0 else PARTS - 1 - part)
 
 
 @inner
@@ -247,7 +247,7 @@ def _put_layer(
         here, share = unit, work.shares[way, part]
         unit = _put(
             work, unit, row[PIPELINE.forward + way] / PARTS,
-            weights * share[SHARE.weights] + experts * share[SHARE.experts],
+            weights * share[SLICE.weights] + experts * share[SLICE.experts],
             worked + row[PIPELINE.forward_work + way] * part / PARTS,
         )  # fmt: skip
         if way == 1 and part == 0:
@@ -258,7 +258,7 @@ def _put_layer(
         if row[PIPELINE.kept] <= 0 or (is_whole and part > 0):
             continue
         now = turn + (0.0 if is_whole else (part + 0.5) * count / PARTS)
-        kept = row[PIPELINE.kept] * (1.0 if is_whole else share[SHARE.kept])
+        kept = row[PIPELINE.kept] * (1.0 if is_whole else share[SLICE.kept])
         if way == 0:
             work.units[here, UNIT.store] = kept
             work.units[here, UNIT.turn] = now + 1.0  # the next operation uses it, too

@@ -21,7 +21,7 @@ from nadi.estimates.shared_tier_kernels import (
     LOAD,
     PARTS,
     PIPELINE,
-    SHARE,
+    SLICE,
     STAGE,
     STORE,
     UNIT,
@@ -463,7 +463,7 @@ def _work(schedule: Schedule, micro_batches: int) -> Work:
     stages, positions = schedule.first.size - 1, schedule.cuts.size
     units = int((schedule.cuts[schedule.passes[:, 1]] * PARTS + 2).sum()) + stages
     return Work(
-        np.zeros((units, len(UNIT))), np.zeros((2, PARTS, len(SHARE))),
+        np.zeros((units, len(UNIT))), np.zeros((2, PARTS, len(SLICE))),
         np.zeros((units, len(LINK)), dtype=np.int64),
         np.zeros((positions, micro_batches), dtype=np.int64),
         np.zeros((2, positions, int(schedule.cuts.max()))),

@@ -20,7 +20,7 @@ from nadi.files.files import RawFile, available_memory, largest_content
 from nadi.files.json_file import Texts, doubled, walk_members
 from nadi.files.kineto.kineto_event_kernels import GivenEvents
 from nadi.files.kineto.kineto_events import EventReader, Events, Limits, category_code
-from nadi.files.kineto.kineto_trace import Header, trace_of
+from nadi.files.kineto.kineto_trace import Header, trace_of_events
 from nadi.files.timeline import chrome_kernels as kernels
 from nadi.files.timeline.chrome import NumberedTexts, written_pieces
 from nadi.trace.arrays import Bools, Bytes, Ints
@@ -205,7 +205,7 @@ def decode_events(raw: RawFile, recording: ForeignRecording, tool: str) -> Trace
             content.take(part, reader)
     found = reader.found()
     events = Events((found,), found, reader.counts(), reader.odd(), False)
-    trace = trace_of(
+    trace = trace_of_events(
         raw.with_content(content.written), events, members, Header(recording.base), recording.log
     )
     return replace(trace, provenance=Provenance(__version__, (raw.source(tool),)))

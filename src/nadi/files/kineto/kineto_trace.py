@@ -171,10 +171,10 @@ def decode(raw: RawFile) -> Trace:
     events, members = _scan(raw, Limits())
     header = _header(raw, members or [], log)
     events, marks = _scan_again(raw, events, header.base, is_list=members is None)
-    return trace_of(raw, events, members or [], header, log, marks)
+    return trace_of_events(raw, events, members or [], header, log, marks)
 
 
-def trace_of(
+def trace_of_events(
     raw: RawFile, events: Events, members: Members, header: Header, log: IssueLog,
     marks: Marks | None = None,
 ) -> Trace:  # fmt: skip
