@@ -35,7 +35,8 @@ _DEEPEST = 8  # messages within messages
 _BROKEN = (
     ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error, zlib.error,
     zipfile.BadZipFile, NotImplementedError, RuntimeError, sqlite3.Error, pickle.PickleError,
-    msgspec.MsgspecError, pl.exceptions.PolarsError, AttributeError, OSError, MemoryError,
+    msgspec.MsgspecError, pl.exceptions.PolarsError, pl.exceptions.PanicException, AttributeError,
+    OSError, MemoryError,
 )  # fmt: skip
 
 

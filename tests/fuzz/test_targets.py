@@ -35,6 +35,7 @@ _MET = (
     "own-file:330", "own-file:504", "own-file:763", "own-file:953", "jobs:9531042",
     "machines:9542533", "resumed:33000068", "predictions:33000705", "read-dump:32001027",
     "read-dump:32002728", "read-dump:921819", "read-dump:922749",
+    "read-parquet:204",
 )  # fmt: skip
 
 
