@@ -27,10 +27,12 @@ CATEGORIES = (
 NAMES = ('gemm<"é">', "aten::mm", "ncclDevKernel_AllReduce", "", "a\\b\n", "ProfilerStep#3")
 MEMBERS = (
     '"correlation":', '"device":', '"stream":', '"External id":', '"In msg nelems":', '"grid":',
+    '"connection_id":',
     '"dtype":"Float"', '"Process Group Name":"1"', '"Collective name":"allreduce"', '"bytes":"x"',
     '"Comms Id":"17"', '"dtype":3', '"grid":[1,2,3]',
+    '"block":[1],"stream":4',
 )  # fmt: skip
-NUM_NUMBERS = 6  # members that a number follows
+NUM_NUMBERS = 7  # members that a number follows
 FEW = (-(2**63), -1, 0, 7, 83, 2**62, 2**63 - 1)  # processes, threads, and odd times
 RAW = RawFile("a.bin", *(np.zeros(1 << 20, dtype=np.uint8) for _ in range(2)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import shutil
 import threading
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from pathlib import Path
 import pytest
 
 import nadi
+from nadi.analyses.analyses import analyze
 from nadi.cli import main
 from nadi.recordings.discover import TraceIdentity, list_files, with_ranks
 from nadi.recordings.job_of_files import load_devices, load_job
+from tests.formats.foreign_files import memory_snapshot
 
 
 def test_folders_of_ranks_with_equal_file_names_are_one_job(
@@ -193,6 +196,30 @@ def test_folders_of_iterations_are_recordings_of_which_the_last_is_read(
     assert [trace.rank for trace in job.traces] == [0, 1]
     (said,) = job.issues.filter(job.issues["code"] == "job.iterations")["detail"].to_list()
     assert said.endswith(": iteration_2")
+
+
+@pytest.mark.parametrize("with_traces", [True, False])
+def test_memory_snapshots_of_a_job_are_found_beside_its_traces(
+    demo_folder: Path, tmp_path: Path, with_traces: bool
+) -> None:
+    snapshots = tmp_path / "profiling/memory_snapshot"
+    for step in ("000000000010", "000000000020_exit"):
+        for rank in range(2):
+            place = snapshots / f"step_{step}/{rank:06}_step_{step[:12].lstrip('0')}.pickle"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(pickle.dumps(memory_snapshot(), 4))
+    if with_traces:
+        for rank in range(2):
+            place = tmp_path / f"profiling/traces/iteration_10/rank{rank}_trace.json"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(_without_rank(demo_folder, rank))
+    expected = analyze("memory-holders", snapshots / "step_000000000020_exit")
+    assert set(expected["rank"]) == {0, 1}
+    assert analyze("memory-holders", tmp_path).equals(expected)
+    found = list_files([tmp_path])
+    assert found.snapshots == ([snapshots] if with_traces else [])
+    codes = found.issues["code"].to_list()
+    assert ("job.snapshots" in codes) == with_traces
 
 
 @pytest.mark.parametrize("below", ["profile_traces/iteration_5", "torch_profile"])

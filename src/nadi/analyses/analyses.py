@@ -175,6 +175,11 @@ def _of_ranks(
     elif single:
         parts = _of_files(files, [one.name for one in single], executor, progress, options)
     found = {one.name: _joined([part[one.name] for part in parts]) for one in single}
+    lacking = [one for one in single
+               if one.group == "memory" and isinstance(found[one.name], str)]  # fmt: skip
+    if lacking and files.snapshots:  # which the same program wrote beside its traces
+        held = _of_ranks(lacking, _Places(files.snapshots, ""), executor, progress, options)
+        found |= {name: one for name, one in held.items() if not isinstance(one, str)}
     of_job = [one for one in chosen if one.of_job]
     if of_job:
         found |= _of_job(of_job, places, progress, options)

@@ -3,7 +3,14 @@
 import numpy as np
 
 from nadi.kernels.jit import kernel
-from nadi.kernels.protobuf import int64, read_field, read_fixed, read_varint, uint64
+from nadi.kernels.protobuf import (
+    int64,
+    read_field,
+    read_fixed,
+    read_varint,
+    skip_value,
+    uint64,
+)
 
 _LONGEST_DECIMAL = 18  # digits, of which each number fits 64 bits
 
@@ -23,21 +30,25 @@ def read_fields(
             values[row, message], ends[row, message] = -1, -2
         place, stop = at[message], end[message]
         while place < stop:
-            before = place
-            tag, begin, place = read_field(text, place, stop)
+            before, value = place, int64(0)
+            tag, place = read_varint(text, place, stop)
+            if place < 0 or tag <= 7:
+                return int(before)
+            begin, wire = place, tag & 7
+            if wire == 0:  # read here, as the most are, and not once to pass it over
+                value, place = read_varint(text, place, stop)
+            else:
+                begin, place = skip_value(text, place, stop, wire)
             if place < 0:
                 return int(before)
             number = tag >> 3
             row = row_of[uint64(number)] if number < row_of.size else -1
             if row < 0:
                 continue
-            wire = tag & 7
             if wire == 2:
                 values[row, message], ends[row, message] = begin, place
                 continue
-            if wire == 0:
-                value, _ = read_varint(text, begin, place)
-            else:
+            if wire != 0:
                 value = read_fixed(text, begin, place - begin)
             values[row, message], ends[row, message] = value, -1
     return -1

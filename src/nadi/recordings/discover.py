@@ -33,6 +33,7 @@ _PARALLEL = re.compile(r"-TP-(\d{1,6})(?:-DP-\d+)?(?:-PP-(\d{1,6}))?(?:-EP-\d+)?
 _CAPTURE = re.compile(r"(?i)(?:^|[-_.])captures?(?:[-_.]|$)")
 _PICKLES = (".pickle", ".pickle.gz", ".pkl", ".pkl.gz")
 _TEXT = (".txt", ".txt.gz")  # of which few are traces
+_SNAPSHOTS = ("profiling/memory_snapshot", "memory_snapshot")
 # as PyTorch writes the beginning of its files; 18 digits are an int64
 _HOST_PROCESS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"\\]*"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,')
 _DEVICE_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\s*[,}]')
@@ -58,6 +59,8 @@ class TraceFiles:
     are_given: bool = False
     # files of a folder whose names look like traces, but that are not traces
     ignored: list[Path] = field(default_factory=list)
+    # memory snapshots, or the folder with those of each step, beside device traces
+    snapshots: list[Path] = field(default_factory=list)
     # earlier, cut_off: folders of earlier iterations than the one that is read, and that of the
     # last one if it has fewer files
     earlier: list[Path] = field(default_factory=list)
@@ -76,6 +79,12 @@ class TraceFiles:
             "job.files-ignored", "warning", len(self.ignored),
             f"JSON files are not traces: {', '.join(path.name for path in self.ignored[:5])}",
             "they are ignored",
+        )  # fmt: skip
+        log.add(
+            "job.snapshots", "info", len(self.snapshots),
+            "memory snapshots lie beside the traces: "
+            + ", ".join(map(str, self.snapshots[:5])),
+            "nadi analyze memory, memory-holders and memory-segments read them",
         )  # fmt: skip
         log.add(
             "job.iterations", "info", len(self.earlier),
@@ -153,7 +162,7 @@ def _put_snapshots_aside(found: TraceFiles) -> None:
     snapshots = [file for file, is_one in is_snapshot.items() if is_one]
     if len(snapshots) < len(found.devices):
         found.devices = [file for file in found.devices if file not in snapshots]
-        found.ignored += snapshots
+        found.snapshots += snapshots
 
 
 def is_capture(file: Path) -> bool:
@@ -199,10 +208,15 @@ def _files_of(folder: Path, found: TraceFiles) -> list[Path]:
 def _of_iterations(folder: Path, found: TraceFiles) -> list[Path]:
     """Return the files of the last iteration, if a folder has one for each, as torchtitan's.
 
-    Megatron writes the files into a folder of a known name. A job may have ended while it wrote the
+    Megatron writes the files into a folder of a known name. Memory snapshots are read where there
+    are no traces. A job may have ended while it wrote the
     last iteration: if that has fewer files than the one before, this is read.
     """
-    below = [folder / inner for inner in _TRAINING if (folder / inner).is_dir()]
+    traces, snapshots = ([folder / inner for inner in names if (folder / inner).is_dir()]
+                         for names in (_TRAINING, _SNAPSHOTS))  # fmt: skip
+    if traces:
+        found.snapshots += snapshots
+    below = traces or snapshots
     folder = below[0] if below else folder
     numbered = sorted((int(number[1]), one) for one in folder.iterdir()
                       if one.is_dir() and (number := _ITERATION.fullmatch(one.name)))  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,7 +19,14 @@ import numpy as np
 from nadi.errors import FormatError
 from nadi.files.files import RawFile, available_memory, largest_content
 from nadi.files.json_file import Texts, doubled, walk_members
-from nadi.files.kineto.kineto_event_kernels import GivenEvents
+from nadi.files.kineto.kineto_event_kernels import (
+    ARG_CODES,
+    MEMBER_TO_READ,
+    MEMBER_WITHOUT_COLUMN,
+    NUM_INTEGERS,
+    GivenEvents,
+    GivenMembers,
+)
 from nadi.files.kineto.kineto_events import EventReader, Events, Limits, category_code
 from nadi.files.kineto.kineto_trace import Header, trace_of_events
 from nadi.files.timeline import chrome_kernels as kernels
@@ -42,6 +50,7 @@ _NUMBERED = re.compile(
 )
 _BETWEEN = b",\n"  # two events, as kernels write them
 _LEAST_ROOM = 64  # texts
+_MOST_KEPT = 1 << 14  # texts of members
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +253,7 @@ class _Content:
             part.start, part.duration, *self._arguments(part),
         ])  # fmt: skip
         tables = self.categories.table(), self.names.table(), self.ids.table()
-        given = GivenEvents(events, *tables, not part.is_instant)
+        given = GivenEvents(events, *tables, _given_members(part), not part.is_instant)
         others = np.flatnonzero(~reader.take(np.frombuffer(self.written, np.uint8), given))
         if others.size:
             begin, length = len(self.written), np.empty(others.size, dtype=np.int64)
@@ -270,6 +279,30 @@ class _Content:
                 self.add(piece)
         end = begin + np.cumsum(length)
         return np.where(length > 0, end - length, -1), end
+
+
+def _given_members(part: ForeignEvents) -> GivenMembers:
+    """Return the arguments of events as the kernels take them."""
+    count, members = part.start.size, part.members
+    none = np.empty(0, dtype=np.int64)
+    if members is None:
+        return GivenMembers(none, none, none, none)
+    per_event = np.bincount(members.owner, minlength=count)
+    place = np.array([_place_of_member(one) for one in members.texts], dtype=np.int64)
+    return GivenMembers(
+        np.concatenate([[0], np.cumsum(per_event)]), members.text, members.value, place
+    )
+
+
+@lru_cache(_MOST_KEPT)
+def _place_of_member(text: str) -> int:
+    """Return where the number that follows a text goes, as :class:`GivenMembers` says."""
+    has_value = text.endswith(":")
+    keys = msgspec.json.decode("{" + text + ("0" if has_value else "") + "}", type=dict[str, Any])
+    codes = [ARG_CODES[key] for key in keys if key in ARG_CODES]
+    if not codes:
+        return MEMBER_WITHOUT_COLUMN
+    return codes[0] if has_value and codes[0] < NUM_INTEGERS else MEMBER_TO_READ
 
 
 class _WrittenTexts:

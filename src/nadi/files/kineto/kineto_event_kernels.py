@@ -55,7 +55,7 @@ COMM_COLUMNS = {
 }  # fmt: skip
 ARG_KEYS = (*_INTEGERS, *_COMM_NUMBERS, *_COMM_TEXTS)
 _NUM_EVENT_KEYS = len(EVENT_KEYS)
-_NUM_INTEGERS = len(_INTEGERS)
+NUM_INTEGERS = len(_INTEGERS)
 _NUM_ODD = 1 + len(EVENT_KEYS) + len(ARG_KEYS)
 _NUM_ARG_NUMBERS = len(_INTEGERS) + len(_COMM_NUMBERS)
 _MAX_ELEMENTS = 2**56
@@ -85,11 +85,11 @@ STATE = {name: place for place, name in enumerate((*_STATE, *(f"odd {what}" for 
 
 # places in ``work``: a row of numbers, a row of comm, and what else matters
 _START, _DURATION, _EVENT, _CATEGORY, _PID_VALUE, _, _, _TID_VALUE, _, _, _NAME_NUMBER = range(
-    _NUM_INTEGERS, len(NUMBERS)
+    NUM_INTEGERS, len(NUMBERS)
 )
 _WIDTH, _COMM_WIDTH = len(NUMBERS), len(COMM_COLUMNS)
 _COMM = _WIDTH
-_COMM_INTEGERS = _COMM + 1 - _NUM_INTEGERS
+_COMM_INTEGERS = _COMM + 1 - NUM_INTEGERS
 _COMM_SPANS = _COMM + 1 + len(_COMM_NUMBERS) - 2 * _NUM_ARG_NUMBERS
 (_IS_COMPLETE, _IS_START, _CATEGORY_AT, _CATEGORY_LENGTH, _ARGS_AT, _ARGS_END, _TS_FLAG,
  _DUR_FLAG, _HAS_COMM, _NAME_AT, _NAME_LENGTH, _ODD_BITS, _IS_QUOTED) = range(
@@ -106,10 +106,10 @@ _QUOTE, _OPEN, _CLOSE_LIST, _N = (ord(c) for c in '"{]n')
 _ZERO, _NINE, _X, _S, _MINUS, _PLUS, _POINT, _LOWER_E = (ord(c) for c in "09Xs-+.e")
 
 EVENT_WORDS = make_words({key: code for code, key in enumerate(EVENT_KEYS)})
-ARG_WORDS = make_words(
-    {key: code for code, key in enumerate(ARG_KEYS)}
-    | {key: ARG_KEYS.index(same) for key, same in _SAME_ARGS.items()}
-)
+ARG_CODES = {key: code for code, key in enumerate(ARG_KEYS)} | {
+    key: ARG_KEYS.index(same) for key, same in _SAME_ARGS.items()
+}
+ARG_WORDS = make_words(ARG_CODES)
 
 
 class FoundEvents(NamedTuple):
@@ -176,10 +176,10 @@ def _read_arg(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.n
             if not is_number:
                 _mark_odd(work, 1 + _NUM_EVENT_KEYS + key)
                 return end
-        if key < _NUM_INTEGERS:
+        if key < NUM_INTEGERS:
             work[key] = value
             return end
-        if key == _NUM_INTEGERS and (value < -1 or value >= _MAX_ELEMENTS):
+        if key == NUM_INTEGERS and (value < -1 or value >= _MAX_ELEMENTS):
             _mark_odd(work, 1 + _NUM_EVENT_KEYS + key)
             return end
         work[_COMM_INTEGERS + key] = value
@@ -202,7 +202,7 @@ def _read_args(
     text: np.ndarray, at: int, words: np.ndarray, work: np.ndarray, stack: np.ndarray
 ) -> int:
     """Read the object of arguments, or null."""
-    for place in range(_NUM_INTEGERS):
+    for place in range(NUM_INTEGERS):
         work[place] = -1
     for place in range(_COMM, _COMM + _COMM_WIDTH):
         work[place] = -1
@@ -525,8 +525,25 @@ def scan_events(scan: EventScan, at: int, stop: int) -> int:
         at = end
 
 
+# members of arguments whose values are to be read, and such that have no place in a column
+MEMBER_TO_READ, MEMBER_WITHOUT_COLUMN = -2, -1
+
+
+class GivenMembers(NamedTuple):
+    """Arguments of events whose values are known, so that their JSON need not be read again."""
+
+    # int64, shape (events + 1,): event k has the members ``first[k]:first[k + 1]``
+    first: np.ndarray
+    # text, value: int64, shape (members,): a row of ``place``, and the number that it is
+    text: np.ndarray
+    value: np.ndarray
+    # int64, shape (texts,): the row of ``Found.numbers`` that the number is for, or one of
+    # ``MEMBER_TO_READ`` and ``MEMBER_WITHOUT_COLUMN``
+    place: np.ndarray
+
+
 class GivenEvents(NamedTuple):
-    """Events in the order of a file, of which all is known but what their arguments say."""
+    """Events in the order of a file, of which all is known but what some arguments say."""
 
     # int64, shape (8, events): rows of ``categories``, ``names`` and twice ``ids`` (pid and tid),
     # start and duration in ns, and where the arguments begin, -1 without any, and end
@@ -536,6 +553,7 @@ class GivenEvents(NamedTuple):
     categories: np.ndarray
     names: np.ndarray
     ids: np.ndarray
+    members: GivenMembers  # without any events, the arguments are read
     is_complete: bool  # whether they have durations
 
 
@@ -558,7 +576,24 @@ def _take_event(scan: EventScan, given: GivenEvents, row: int) -> int:
     work[_IS_COMPLETE] = given.is_complete
     if events[6, row] < 0:
         return 0
+    if _take_members(given.members, row, work):
+        work[_ARGS_AT], work[_ARGS_END] = events[6, row], events[7, row]
+        return 0
     return _read_args(scan.text, events[6, row], scan.args, work, scan.stack)
+
+
+@inner
+def _take_members(members: GivenMembers, row: int, work: np.ndarray) -> bool:
+    """Take the arguments of an event that are for columns; tells whether all could be."""
+    if members.first.size == 0:
+        return False
+    for k in range(members.first[row], members.first[row + 1]):
+        place = members.place[members.text[k]]
+        if place == MEMBER_TO_READ:
+            return False
+        if place >= 0:
+            work[place] = members.value[k]
+    return True
 
 
 @kernel
