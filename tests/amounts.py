@@ -3,11 +3,14 @@
 In ``.ci/run`` they try 1/4 with bounds checked, 1/12 of hostile files, and 1/6 of the rest.
 """
 
+import ast
 import os
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["ALL", "examples", "some"]
+__all__ = ["ALL", "examples", "names_by_amounts", "some"]
 
 _Case = TypeVar("_Case")
 
@@ -29,3 +32,32 @@ def some(cases: Iterable[_Case], *, of: int = 3, first: int = 0) -> list[_Case]:
     """
     step = min(of, _SHARE)
     return list(cases)[first % step :: step]
+
+
+@cache
+def names_by_amounts(module: Path) -> frozenset[str]:
+    """Give the names in a module of tests whose values depend on how much is tried."""
+    found = {"ALL", "examples", "some"}
+    bound = [
+        (names, mentioned)
+        for statement in ast.parse(module.read_text()).body
+        if (names := _bound_by(statement)) and (mentioned := _mentioned_in(statement))
+    ]
+    while more := set().union(*(names for names, mentioned in bound if mentioned & found)) - found:
+        found |= more
+    return frozenset(found)
+
+
+def _bound_by(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return {one.id for one in ast.walk(statement)
+                if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}  # fmt: skip
+    return set()
+
+
+def _mentioned_in(statement: ast.stmt) -> set[str]:
+    """Give the names that a statement reads, and the fixtures that its functions take."""
+    names = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name)}
+    return names | {one.arg for one in ast.walk(statement) if isinstance(one, ast.arg)}

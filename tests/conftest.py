@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: both would start a thread for each core
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -22,7 +22,7 @@ import nadi
 from nadi.kernels import build_kernels, compile_ahead, jit, kernel_cache
 from nadi.recordings import job_of_files as recordings
 from nadi.results.terminal import progress as progress_lines
-from tests.amounts import examples
+from tests.amounts import examples, names_by_amounts
 from tests.report.headless_browser import NO_BROWSER
 
 # the same examples in every run, however long they take: a first call may compile a kernel, and
@@ -66,9 +66,28 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, (bytes, bytearray, Path)) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what ``.ci/run`` asks for where it tries more than its first run of all tests."""
+    parser.addoption(
+        "--varied", action="store_true", help="Run only tests that try more or fewer cases."
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest test: begun last, it would keep one process of two alone."""
     items.sort(key=lambda item: item.name != "test_commands_print_what_is_kept")
+    if config.getoption("varied"):
+        others = [item for item in items if not _is_varied(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _is_varied(item)]
+
+
+def _is_varied(item: pytest.Item) -> bool:
+    """Tell whether it depends on ``tests.amounts`` how much a test tries."""
+    if is_hypothesis_test(getattr(item, "obj", None)):
+        return True
+    own = {getattr(one, "originalname", None) or one.name for one in item.listchain()}
+    return not own.isdisjoint(names_by_amounts(item.path))
 
 
 def pytest_collection_finish() -> None:
