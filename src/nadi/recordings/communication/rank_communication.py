@@ -20,6 +20,7 @@ from nadi.recordings.communication.process_groups import Members, group_of_each,
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.collectives import FROM_ROOT, TO_ROOT
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS, NODES
 from nadi.trace.trace import Trace
 
@@ -181,9 +182,10 @@ def _numbers(trace: Trace, nodes: Ints, number_of: Callable[[str], int]) -> Ints
 def _of_names(trace: Trace, nodes: Ints, value_of: Callable[[str], int]) -> Ints:
     """Ask for the value of each name once, and return those of nodes; any for node -1."""
     codes, texts = trace.name_codes
-    known, at = np.unique(codes[np.maximum(nodes, 0)], return_inverse=True)
-    values = np.array([value_of(texts[code]) for code in known.tolist()], dtype=np.int64)
-    return values[at.reshape(nodes.shape)]
+    asked = codes[np.maximum(nodes, 0)].ravel().astype(np.int64)
+    at, first = number_rows([asked])
+    values = np.array([value_of(texts[code]) for code in asked[first].tolist()], dtype=np.int64)
+    return values[at].reshape(nodes.shape)
 
 
 def _calls(host: Trace, host_rows: Ints) -> dict[str, Ints]:

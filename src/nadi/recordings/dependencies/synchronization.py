@@ -285,7 +285,7 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
     """
     work = here.launched_work
     late = work[here.start[work] > _due(here)[work]]
-    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in events]))
+    late = _without(here, late, events)
     key = here.keys_of_rows()
     is_default = np.isin(here.work.keys % 2**32, _DEFAULT_STREAMS)
     of_default = np.isin(key[late], here.work.keys[is_default])
@@ -300,6 +300,15 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
     return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
 
 
+def _without(here: DeviceCalls, work: Ints, found: _Found) -> Ints:
+    """Return the work that has no dependency yet; node rows, ascending."""
+    is_left = np.zeros(here.start.size, dtype=np.bool_)
+    is_left[work] = True
+    for _, (_, dst), _ in found:
+        is_left[dst] = False
+    return np.flatnonzero(is_left)
+
+
 def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
     """Infer waits between streams that no call tells, from what repeats.
 
@@ -311,7 +320,7 @@ def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
     """
     work = here.work.rows
     late = work[here.start[work] > _due(here)[work] + _LATE_FOR_SURE_NS]
-    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in known]))
+    late = _without(here, late, known)
     source, waiting = _near_ends(here, late)
     if not source.size:
         return source, waiting
