@@ -21,7 +21,7 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.collectives import FROM_ROOT, TO_ROOT
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import number_rows
-from nadi.trace.schema import COMM_TYPES, NODE_KINDS, NODES
+from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 from nadi.trace.trace import Trace
 
 _MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its tensors
@@ -46,7 +46,7 @@ class _Callers(NamedTuple):
 
 def communication(
     trace: Trace, host: Trace, host_row: Ints, parent: Ints, launcher: Ints, log: IssueLog
-) -> tuple[dict[str, pl.Series], dict[str, Ints], pl.DataFrame]:
+) -> tuple[dict[str, Ints], dict[str, Ints], pl.DataFrame]:
     """Complete the columns of communication operations from the calls that issued them.
 
     - ``trace``, ``host``: The linked trace, and the host trace behind it, which may be empty.
@@ -92,14 +92,13 @@ def communication(
     kinds[rows] = _KIND_OF_CODE[types]
     completed = {name: _scattered(trace, name, rows, values) for name, values in columns.items()}
     of_words = {"comm_type": codes, "kind": kinds}
-    completed |= {name: NODES.coded(name, column) for name, column in of_words.items()}
-    return completed, of_words, groups
+    return completed | of_words, of_words, groups
 
 
-def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> pl.Series:
+def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> Ints:
     column = trace.column(name).copy()
     column[rows] = values
-    return pl.Series(name, column)
+    return column
 
 
 class _HostColumns:
