@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nadi.errors import FormatError, InputError, Parameter, UsageError, check_kind, checked
 from nadi.files import files as container
-from nadi.files.files import locate
+from nadi.files.files import is_local, locate
 from nadi.files.registry import (
     FORMATS,
     Format,
@@ -23,6 +23,7 @@ from nadi.trace.issues import IssueLog
 if TYPE_CHECKING:
     import polars as pl
 
+    from nadi.files.files import RawFile
     from nadi.trace.trace import Trace
 
 _TOKEN = re.compile(rb'[{}\[\]]|"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?')
@@ -50,7 +51,10 @@ def sniff(path: Path | str) -> Format | None:
         If the file cannot be opened or is broken gzip.
     """
     path = locate(path)
-    head = container.read_head(path)
+    return _format_by(path, container.read_head(path))
+
+
+def _format_by(path: Path, head: bytes) -> Format | None:
     name = _by_content(head)
     if not name and path.name.removesuffix(_COMPRESSED).endswith(format_named("chakra").suffixes):
         name = "chakra"  # so that what is wrong with it is told
@@ -138,7 +142,8 @@ def read(path: Path | str) -> Trace:
         If the file cannot be read; the error states the place in the file.
     """
     path = locate(path)
-    found = sniff(path)
+    raw = _small_file(path) if is_local(path) else None
+    found = sniff(path) if raw is None else _format_by(path, _head_of(raw))
     if found is None:
         from nadi.files.native import nadi_file as native
 
@@ -163,7 +168,21 @@ def read(path: Path | str) -> Trace:
         raise FormatError(str(path), what, f"it reads: {titles}")
     if found.name == "nadi":  # opens the file itself, to read only what is needed
         return found.decode(path)  # type: ignore[no-any-return]
-    return found.decode(container.read_file(path))  # type: ignore[no-any-return]
+    return found.decode(raw or container.read_file(path))  # type: ignore[no-any-return]
+
+
+def _small_file(path: Path) -> RawFile | None:
+    """Read a file that takes longer to look at than to read; None if it is large or broken."""
+    try:
+        if path.stat().st_size <= _SMALL:
+            return container.read_file(path)
+    except (InputError, OSError):  # what is told of it depends on what it is
+        pass
+    return None
+
+
+def _head_of(raw: RawFile) -> bytes:
+    return raw.content[: container.HEAD_SIZE].tobytes()
 
 
 def read_files(paths: Sequence[Path]) -> list[Trace]:
@@ -185,16 +204,11 @@ def _read_together(paths: Sequence[Path]) -> list[Trace] | None:
     if len(paths) == 1:
         return None
     raws = []
-    try:
-        for path in paths:
-            if path.stat().st_size > _SMALL:
-                return None
-            raw = container.read_file(path)
-            if _by_content(raw.content[: container.HEAD_SIZE].tobytes()) != "chakra":
-                return None
-            raws.append(raw)
-    except (InputError, OSError):  # which is told by who reads them one after the other
-        return None
+    for path in paths:
+        raw = _small_file(path)
+        if raw is None or _by_content(_head_of(raw)) != "chakra":
+            return None
+        raws.append(raw)
     return decode_ranks(raws)
 
 

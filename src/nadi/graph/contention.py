@@ -7,7 +7,7 @@ communication compares with a small one alone. Then the ratio is unknown, and sa
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
@@ -47,9 +47,7 @@ _OF_MEDIAN = 1.57  # variance of a median, against that of a mean
 _OF_DEVIATION = 1.4826  # standard deviation, against the median of absolute deviations
 _LEVEL = NormalDist().inv_cdf(0.95)  # each side of an interval of 90 %
 _KERNEL = ("name", "grid", "block", "operator", "shapes", "place")
-_LAUNCHED = {
-    name: re.compile(rb'"%s"\s*:\s*(\[[^\]]*\])' % name.encode()) for name in ("grid", "block")
-}
+_LAUNCHED = re.compile(rb'"(grid|block)"\s*:\s*(\[[^\]]*\])')
 # why a ratio is unknown
 _NO_SHAPES = "no shapes are recorded"
 _NEVER_ALONE = "fewer than two alone"
@@ -155,12 +153,15 @@ def runs_of_kernels(job: Job) -> pl.DataFrame:
       (ns beside communication), ``is_shared`` (whether other kernels compute meanwhile),
       ``is_coarse`` (whether times are whole microseconds). O(nodes log nodes).
     """
-    parts = []
-    for at, trace in enumerate(dict.fromkeys(job.traces)):
-        kernels = _KERNELS[trace] if trace in _KERNELS else kernels_of(trace)
-        names = trace.nodes["name"][kernels["node"].to_numpy()].cast(pl.String)
-        parts.append(kernels.with_columns(names, trace=pl.lit(at, pl.Int64)))
-    groups = pl.concat(parts).group_by(_KERNEL, maintain_order=True).agg(
+    traces = list(dict.fromkeys(job.traces))
+    parts = [_KERNELS[trace] if trace in _KERNELS else kernels_of(trace) for trace in traces]
+    names = pl.concat(
+        trace.nodes.get_column("name")[part.get_column("node")]
+        for trace, part in zip(traces, parts, strict=True)
+    )
+    at = pl.Series(np.repeat(np.arange(len(parts)), [part.height for part in parts]))
+    kernels = pl.concat(parts).with_columns(name=names, trace=at)
+    groups = kernels.group_by(_KERNEL, maintain_order=True).agg(
         pl.col("trace", "node", "duration", "beside", "is_shared", "is_coarse")
     )  # fmt: skip
     return groups.filter(pl.col("beside").list.sum() > 0)
@@ -315,11 +316,11 @@ def _operators(trace: Trace, kernels: Ints) -> dict[str, pl.Series | Ints]:
     place = np.empty(kernels.size, dtype=np.int64)
     place[order] = np.arange(kernels.size) - np.repeat(np.cumsum(count) - count, count)
     codes, names = trace.name_codes
-    texts = [*stated["text"], None]
+    texts = [*stated["text"].to_list(), None]
     of_kernels = zip(operator.tolist(), codes[operator].tolist(), strict=True)
     return {
-        "operator": _texts(names[code] if row >= 0 else None for row, code in of_kernels),
-        "shapes": _texts(texts[at] for at in which[operator].tolist()),
+        "operator": _texts([names[code] if row >= 0 else None for row, code in of_kernels]),
+        "shapes": _texts([texts[at] for at in which[operator].tolist()]),
         "place": np.where(operator >= 0, place, 0),
     }
 
@@ -329,7 +330,7 @@ def _launched(trace: Trace, kernels: Ints) -> dict[str, pl.Series]:
     wanted = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last is the trace itself
     wanted[kernels] = True
     nodes = [np.empty(0, dtype=np.int64)]
-    texts: dict[str, list[str | None]] = {name: [] for name in _LAUNCHED}
+    said: list[dict[bytes, bytes]] = []
     for part in trace.attribute_parts:
         attributes = part.attributes
         rows, node = part.named("args")
@@ -339,21 +340,21 @@ def _launched(trace: Trace, kernels: Ints) -> dict[str, pl.Series]:
         # searched where they lie: to make texts of all arguments takes longer than the rest
         content, since = attributes.bytes_around(rows)
         view = content.data
-        begin = (attributes.value[rows] - since).tolist()
-        spans = list(zip(begin, attributes.length[rows].tolist(), strict=True))
-        for name, pattern in _LAUNCHED.items():
-            said = (pattern.search(view, at, at + size) for at, size in spans)
-            texts[name] += (_without_blanks(one[1]) if one else None for one in said)
+        begin = attributes.value[rows] - since
+        spans = zip(begin.tolist(), (begin + attributes.length[rows]).tolist(), strict=True)
+        # of a name that occurs twice the first counts
+        said += [dict(_LAUNCHED.findall(view, *span)[::-1]) for span in spans]
     which = _first_places(np.concatenate(nodes), trace.nodes.height)[kernels].tolist()
+    texts = [*said, {}]
     return {
-        name: _texts(found[at] for at in which)
-        for name, found in ((name, [*said, None]) for name, said in texts.items())
+        name.decode(): _texts([_without_blanks(texts[at].get(name)) for at in which])
+        for name in (b"grid", b"block")
     }
 
 
 @lru_cache(4096)
-def _without_blanks(text: bytes) -> str:
-    return b"".join(text.split()).decode()
+def _without_blanks(text: bytes | None) -> str | None:
+    return None if text is None else b"".join(text.split()).decode()
 
 
 def _first_places(nodes: Ints, num_nodes: int) -> Ints:
@@ -363,5 +364,5 @@ def _first_places(nodes: Ints, num_nodes: int) -> Ints:
     return place
 
 
-def _texts(texts: Iterable[str | None]) -> pl.Series:
-    return pl.Series(list(texts), dtype=pl.String)
+def _texts(texts: list[str | None]) -> pl.Series:
+    return pl.Series(texts, dtype=pl.String)

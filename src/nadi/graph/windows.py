@@ -589,14 +589,16 @@ def _on_its_own(graph: EventGraph) -> Bools:
     by_none[np.minimum(graph.destinations[by_call] // 2, graph.num_ops)] = False
     if not by_none.any():  # as in most recordings: the rest takes as long as a sort
         return by_none[:-1]
-    stream = np.where(on_device, graph.op_stream, -1)
-    place, _ = number_rows([graph.op_trace, graph.numbers("device"), stream])
-    place = np.append(place, -1)
-    into = np.minimum(graph.destinations // 2, graph.num_ops)
-    source = np.minimum(graph.in_src // 2, graph.num_ops)
-    leaves = place[source] != place[into]
+    work = np.flatnonzero(on_device)
+    place = np.full(graph.num_ops + 1, -1, dtype=np.int32)  # its stream; the last: no operation
+    place[work], _ = number_rows(
+        [graph.op_trace[work], graph.numbers("device", work), graph.op_stream[work]]
+    )
+    into = place[np.minimum(graph.destinations // 2, graph.num_ops)]
+    source = place[np.minimum(graph.in_src // 2, graph.num_ops)]
+    leaves = source != into
     tied = np.zeros(graph.num_ops + 1, dtype=np.bool_)
-    tied[place[source[leaves]]] = tied[place[into[leaves]]] = True
+    tied[source[leaves]] = tied[into[leaves]] = True
     launches = np.zeros(len(graph.job.traces), dtype=np.bool_)
     launches[graph.op_trace[on_device & ~by_none[:-1]]] = True
     found: Bools = on_device & ~tied[place[:-1]] & launches[graph.op_trace]

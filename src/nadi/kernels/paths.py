@@ -97,8 +97,10 @@ def replay_times(
       edge enters.
     - ``time``: int64 ns, shape (vertices,), filled.
     - ``bound_by``: int64, shape (vertices,), filled: the edge that set the time (of several equal
-      ones the first), or -1 where none enters. O(vertices + edges).
+      ones the first), or -1 where none enters; of shape (0,) if only times are asked for.
+      O(vertices + edges).
     """
+    is_asked = bound_by.size > 0
     for v in order:
         bound = -1
         latest = 0
@@ -108,7 +110,8 @@ def replay_times(
                 latest = asked
                 bound = e
         time[v] = latest + delay[v]
-        bound_by[v] = bound
+        if is_asked:
+            bound_by[v] = bound
 
 
 @kernel

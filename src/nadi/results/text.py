@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import polars as pl
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -104,9 +103,8 @@ def print_table(table: Table, console: Console) -> None:
     for column in table.columns:
         tell_apart(cell for cell in column.cells if isinstance(cell, NameCell))
     width = console.width
-    if console.soft_wrap:
-        wanted = Measurement.get(console, console.options.update(max_width=_WIDEST), table)
-        console.width = max(width, wanted.maximum)
+    if console.soft_wrap:  # a table is as wide as its columns, whatever room there is
+        console.width = max(width, _WIDEST)
     console.print(table)
     console.width = width
 

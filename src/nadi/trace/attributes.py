@@ -107,7 +107,8 @@ class Attributes:
 
     def rows_of(self, node: int) -> range:
         """Return the rows of a node's attributes; -1 is the trace itself."""
-        first, end = np.searchsorted(self.node, [node, node + 1])
+        # of the type of the column, of which numpy would make a copy otherwise
+        first, end = np.searchsorted(self.node, np.array([node, node + 1], dtype=np.int32))
         return range(int(first), int(end))
 
     def rows_named(self, name: str) -> Ints:
@@ -212,7 +213,7 @@ class Attributes:
 
     def of_nodes(self, nodes: Ints) -> Attributes:
         """Return the attributes of some nodes, in any order."""
-        nodes = np.unique(nodes)
+        nodes = np.unique(nodes).astype(np.int32)
         first = np.searchsorted(self.node, nodes)
         rows = expand_ranges(first, np.searchsorted(self.node, nodes, "right") - first)[1]
         return self._at(rows, self.node[rows])

@@ -108,7 +108,7 @@ def with_ancestors(rows: Ints, parent: Ints) -> Bools:
     """
     found = np.zeros(parent.size, dtype=np.bool_)
     while rows.size:
-        rows = np.unique(rows[rows >= 0])
+        rows = rows[rows >= 0]
         rows = rows[~found[rows]]
         found[rows] = True
         rows = parent[rows]

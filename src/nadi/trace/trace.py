@@ -161,6 +161,7 @@ class Provenance:
 
 _TOLD = 16  # ranks that a job names
 _VIEWS = ("_codes", "_numbers")
+_WORDS = ("kind", "category", "comm_type")
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +304,7 @@ class Trace:
     def category_mask(self, *categories: str) -> Bools:
         """Return a mask of the nodes in any of ``categories``; bool, shape (nodes,)."""
         # by their numbers in the column: polars takes five times as long for a small trace
-        mask: Bools = _among_categories(categories)[self.codes("category")]
+        mask: Bools = _among_categories(categories).take(self.codes("category"))
         return mask
 
     def comm_mask(self) -> Bools:
@@ -321,7 +322,7 @@ class Trace:
     @cached_property
     def _codes(self) -> dict[str, npt.NDArray[np.uint8]]:
         """The numbers of words, no copies: polars takes as long for one column as for all."""
-        words = self.nodes.select(pl.col("kind", "category", "comm_type").to_physical())
+        words = self.nodes.select(pl.col(_WORDS).to_physical())
         return {column.name: column.to_numpy() for column in words.get_columns()}
 
     def name_mask(self, pattern: str) -> Bools:
@@ -330,7 +331,7 @@ class Trace:
         bool, shape (nodes,). Each distinct name is searched once.
         """
         which, texts = self.name_codes
-        mask: Bools = _fitting(texts, pattern)[which]
+        mask: Bools = _fitting(texts, pattern).take(which)
         return mask
 
     @cached_property
@@ -372,10 +373,11 @@ class Trace:
         return made
 
     def with_codes(self, codes: Mapping[str, npt.NDArray[np.integer]]) -> Trace:
-        """Return this trace, told by who knows it what :meth:`codes` gives of each such column."""
-        vars(self)["_codes"] = {
-            name: of_nodes.astype(np.uint8, copy=False) for name, of_nodes in codes.items()
-        }
+        """Return this trace, told by who knows it what :meth:`codes` gives of each such column.
+
+        - ``codes``: Of these columns at least; others are ignored.
+        """
+        vars(self)["_codes"] = {name: codes[name].astype(np.uint8, copy=False) for name in _WORDS}
         return self
 
     def compact(self) -> Trace:
@@ -417,7 +419,7 @@ class PackedTrace(NamedTuple):
         which, texts = self.name_codes
         texts, names = _shared_names(texts)
         columns = {**self.columns, "name": names[pl.Series(which)]}
-        nodes = NODES.unpacked(self.num_nodes, columns)
+        nodes = NODES.build(self.num_nodes, columns)
         made = replace(self.rest, nodes=nodes)
         vars(made)["name_codes"] = which, texts
         return made

@@ -11,8 +11,6 @@ from nadi.graph.replay import replay_graph
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.rows import number_rows
 
-# many changes of one graph are tried
-_TIMES: WeakKeyDictionary[EventGraph, Ints] = WeakKeyDictionary()
 _UNKNOWN: WeakKeyDictionary[EventGraph, tuple[int, int, int]] = WeakKeyDictionary()
 MOST_ROUNDS = 8
 """Replays or simulations of one change, each with the overlap of the one before."""
@@ -89,9 +87,7 @@ def contended(
         return after
     kernels = edges.kernels
     # what a kernel does without communication, as measured, and after the change in proportion
-    if before not in _TIMES:
-        _TIMES[before] = replay_graph(before).time
-    time = _TIMES[before]
+    time = replay_graph(before).time
     measured = _weights(before, edges)
     end = time[2 * edges.op + 1]
     work = measured - kernels.slowed * kernels.beside(time, end - measured, end)

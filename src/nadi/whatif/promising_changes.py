@@ -17,7 +17,7 @@ from nadi.graph.rank_excess import Excess
 from nadi.graph.unexplained import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
 from nadi.kernels.sequences import union_lengths
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.units import format_percent
 from nadi.whatif.balance_change import Balance, ranks_wait
@@ -223,15 +223,26 @@ def _candidates(
 
 def _is_of_program(graph: EventGraph, name: str) -> bool:
     """Whether a name is of a module or a function of Python, and not of a range of PyTorch."""
+    if name.startswith(CALL):
+        return True
     python = (graph.gather("category") == "python").to_numpy()
-    return name.startswith(CALL) or bool((graph.names().to_numpy()[python] == name).any())
+    return bool((_is_named(graph, name) & python).any())
 
 
 def _is_whole(graph: EventGraph, path: CriticalPath, name: str) -> bool:
     """Whether ranges of a name hold operations, and nearly all of a path on a rank."""
-    ops = np.flatnonzero(graph.names().to_numpy() == name)
+    ops = np.flatnonzero(_is_named(graph, name))
     covers = _longest(graph, path, ops) >= _NEARLY_ALL * path.length
     return covers and bool(np.isin(graph.op_parent, ops).any())
+
+
+def _is_named(graph: EventGraph, name: str) -> Bools:
+    """Return which operations have a name; bool, shape (ops,)."""
+    which, texts = graph.name_codes()
+    if name not in texts:
+        return np.zeros(graph.num_ops, dtype=np.bool_)
+    found: Bools = which == texts.index(name)
+    return found
 
 
 def _longest(graph: EventGraph, path: CriticalPath, ops: Ints) -> int:

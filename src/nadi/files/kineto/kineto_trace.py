@@ -43,7 +43,16 @@ from nadi.trace.attributes import CODES, Attributes, LazyAttributes
 from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
 from nadi.trace.operations import ITEMSIZE
-from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES, ON_DEVICE
+from nadi.trace.schema import (
+    CATEGORIES,
+    COMM_TYPES,
+    DEPS,
+    DEVICE_WORK,
+    GROUPS,
+    NODE_KINDS,
+    NODES,
+    ON_DEVICE,
+)
 from nadi.trace.trace import Provenance, StepLengths, Trace
 from nadi.version import __version__
 
@@ -79,7 +88,7 @@ MERGED = "kineto.merged-ranks"
 
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
-_KINDS = tuple(map(comm_kind, COMM_TYPES))
+_KINDS = np.array([NODE_KINDS.index(comm_kind(comm_type)) for comm_type in COMM_TYPES])
 _DEVICE_CODES = [_CODE[c] for c in ON_DEVICE]
 _WORK_CODES = [_CODE[c] for c in DEVICE_WORK]
 _MAX_TID = 2**62
@@ -197,8 +206,9 @@ def trace_of_events(
         "processes have operators in the file, as if ranks were merged into it",
         "nadi run reads them as ranks; other commands read one trace: give a file for each rank",
     )  # fmt: skip
+    columns = _columns(nodes, header.base, order, groups)
     trace = Trace(
-        nodes=NODES.build(order.size, _columns(nodes, header.base, order, groups)),
+        nodes=NODES.build(order.size, columns),
         deps=DEPS.empty(),
         groups=groups,
         issues=log.table(),
@@ -211,7 +221,7 @@ def trace_of_events(
             lambda: attributes_of(raw, ids, kept, keys, members, order)
         ),
     )
-    return trace.with_names(nodes.names.codes[order], nodes.names.unique)
+    return trace.with_codes(columns).with_names(nodes.names.codes[order], nodes.names.unique)
 
 
 def looks_like(head: bytes) -> bool:
@@ -422,9 +432,7 @@ def _columns(nodes: Nodes, base: int, order: Ints, groups: pl.DataFrame) -> dict
         **columns,
         "id": np.arange(order.size),
         "name": Texts(columns["name"], names.unique).series(),
-        "kind": NODES.coded("kind", columns["comm_type"], _KINDS),
-        "category": NODES.coded("category", columns["category"]),
-        "comm_type": NODES.coded("comm_type", columns["comm_type"]),
+        "kind": _KINDS[columns["comm_type"]],
     }
 
 

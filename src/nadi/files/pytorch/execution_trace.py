@@ -29,7 +29,7 @@ from nadi.trace.attributes import AttributeBuilder, Attributes, LazyAttributes
 from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
 from nadi.trace.operations import MAX_BYTES
-from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DEVICE
+from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODE_KINDS, NODES, ON_DEVICE
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
@@ -45,7 +45,9 @@ _USER_SCOPE = 7  # of PyTorch's RecordScope
 _STRUCTURE = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
-_KINDS = (*(comm_kind(name) for name in COMM_TYPES), "COMP", "METADATA")
+_KINDS = np.array([
+    NODE_KINDS.index(kind) for kind in (*map(comm_kind, COMM_TYPES), "COMP", "METADATA")
+])  # fmt: skip
 _DEVICE_CODES = [_CODE[c] for c in ON_DEVICE]
 _TIMESTAMPS = ("pid", "start_ts", "finish_ts")
 _TEXTS = ("schema", "time")
@@ -109,8 +111,9 @@ def decode(raw: RawFile) -> Trace:
     deps, lost_deps = _thread_deps(nodes, rows, log)
     lost = {"ctrl_deps[0]": lost_parents, "inter_thread_dep": lost_deps}
     rest, new_row = nodes.without_columns(), rows.new_row
+    columns = {"parent": parent, **_columns(nodes, names, rows)}
     trace = Trace(
-        nodes=NODES.build(rows.order.size, {"parent": parent, **_columns(nodes, names, rows)}),
+        nodes=NODES.build(rows.order.size, columns),
         deps=deps,
         groups=_groups_table(nodes, names, rows),
         issues=log.table(),
@@ -118,7 +121,8 @@ def decode(raw: RawFile) -> Trace:
         process=process,
         given_attributes=LazyAttributes(lambda: _attributes(rest, members, lost, new_row)),
     )
-    return with_param_comms(trace.with_names(names.codes[rows.order], names.unique))
+    trace = trace.with_codes(columns).with_names(names.codes[rows.order], names.unique)
+    return with_param_comms(trace)
 
 
 def _header(raw: RawFile, members: list[tuple[str, Span]], has_nodes: bool) -> tuple[str, int]:
@@ -234,8 +238,8 @@ def _columns(nodes: HostNodes, names: Texts, rows: _Rows) -> dict[str, Any]:
     return {
         "id": nodes.column("id")[order],
         "name": names.series(),
-        "kind": NODES.coded("kind", kind, _KINDS),
-        "category": NODES.coded("category", category),
+        "kind": _KINDS[kind],
+        "category": category,
         "start": nodes.column("start")[order],
         "duration": duration,
         "exclusive": np.minimum(nodes.column("exclusive")[order], duration),
@@ -244,7 +248,7 @@ def _columns(nodes: HostNodes, names: Texts, rows: _Rows) -> dict[str, Any]:
         "is_cpu": ~on_device,
         "rf_id": np.where(rf_id > 0, rf_id, -1),
         "sequence": nodes.column("sequence")[order],
-        "comm_type": NODES.coded("comm_type", comm_type),
+        "comm_type": comm_type,
         "comm_bytes": comm_bytes,
     }
 

@@ -303,8 +303,7 @@ def with_param_comms(trace: Trace) -> Trace:
     for name in ("comm_bytes", "src", "dst", "tag", "is_async"):
         columns[name][rows] = [getattr(one, name) for one in records]
     columns["group"][rows] = [number.get(one.group, -1) for one in records]
-    types = NODES.coded("comm_type", comm_type)
-    nodes = NODES.changed(trace.nodes, comm_type=types, **columns)
+    nodes = NODES.changed(trace.nodes, comm_type=comm_type, **columns)
     return trace.changed(nodes=nodes, groups=groups, codes={"comm_type": comm_type})
 
 

@@ -20,7 +20,8 @@ from nadi.recordings.communication.process_groups import Members, group_of_each,
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.collectives import FROM_ROOT, TO_ROOT
 from nadi.trace.issues import IssueLog
-from nadi.trace.schema import COMM_TYPES, NODE_KINDS, NODES
+from nadi.trace.rows import number_rows
+from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 from nadi.trace.trace import Trace
 
 _MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its tensors
@@ -45,7 +46,7 @@ class _Callers(NamedTuple):
 
 def communication(
     trace: Trace, host: Trace, host_row: Ints, parent: Ints, launcher: Ints, log: IssueLog
-) -> tuple[dict[str, pl.Series], dict[str, Ints], pl.DataFrame]:
+) -> tuple[dict[str, Ints], dict[str, Ints], pl.DataFrame]:
     """Complete the columns of communication operations from the calls that issued them.
 
     - ``trace``, ``host``: The linked trace, and the host trace behind it, which may be empty.
@@ -91,14 +92,13 @@ def communication(
     kinds[rows] = _KIND_OF_CODE[types]
     completed = {name: _scattered(trace, name, rows, values) for name, values in columns.items()}
     of_words = {"comm_type": codes, "kind": kinds}
-    completed |= {name: NODES.coded(name, column) for name, column in of_words.items()}
-    return completed, of_words, groups
+    return completed | of_words, of_words, groups
 
 
-def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> pl.Series:
+def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> Ints:
     column = trace.column(name).copy()
     column[rows] = values
-    return pl.Series(name, column)
+    return column
 
 
 class _HostColumns:
@@ -181,9 +181,10 @@ def _numbers(trace: Trace, nodes: Ints, number_of: Callable[[str], int]) -> Ints
 def _of_names(trace: Trace, nodes: Ints, value_of: Callable[[str], int]) -> Ints:
     """Ask for the value of each name once, and return those of nodes; any for node -1."""
     codes, texts = trace.name_codes
-    known, at = np.unique(codes[np.maximum(nodes, 0)], return_inverse=True)
-    values = np.array([value_of(texts[code]) for code in known.tolist()], dtype=np.int64)
-    return values[at.reshape(nodes.shape)]
+    asked = codes[np.maximum(nodes, 0)].ravel().astype(np.int64)
+    at, first = number_rows([asked])
+    values = np.array([value_of(texts[code]) for code in asked[first].tolist()], dtype=np.int64)
+    return values[at].reshape(nodes.shape)
 
 
 def _calls(host: Trace, host_rows: Ints) -> dict[str, Ints]:

@@ -95,10 +95,10 @@ def _table(found: list[tuple[str, _Pairs, bool]]) -> pl.DataFrame:
     kinds, pairs, inferred = zip(*found, strict=True)
     src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
     count = [one.size for one, _ in pairs]
-    code = np.repeat(np.array([DEP_KINDS.index(kind) for kind in kinds], dtype=np.uint32), count)
+    code = np.repeat([DEP_KINDS.index(kind) for kind in kinds], count)
     return DEPS.build(src.size, {
         "src": src, "dst": dst, "inferred": np.repeat(inferred, count),
-        "kind": DEPS.coded("kind", code),
+        "kind": code,
     })  # fmt: skip
 
 

@@ -19,6 +19,8 @@ from nadi.trace.schema import DEVICE_WORK, THREAD_WORK
 from nadi.trace.trace import Trace
 
 _BEFORE_ALL = np.iinfo(np.int64).min
+_LATE_NS = 3_000
+_LATE_IN_CALL_NS = 20_000  # a blocking copy starts about 14 us after its call
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,34 @@ class DeviceCalls:
         rows = self.work.rows
         return rows[self.launcher[rows] >= 0]
 
-    def keys_of_rows(self) -> Ints:
-        """Return the stream of each node, as in ``StreamWork.keys``, or -1; shape (nodes,)."""
+    @cached_property
+    def key(self) -> Ints:
+        """The stream of each node, as in ``StreamWork.keys``, or -1; shape (nodes,)."""
         key = np.full(self.start.size, -1, dtype=np.int64)
         key[self.work.rows] = np.repeat(self.work.keys, np.diff(self.work.ptr))
         return key
+
+    @cached_property
+    def due(self) -> Ints:
+        """The time after which device work is late for its launch and its stream; else 0.
+
+        int64 ns, shape (nodes,).
+        """
+        due = np.zeros(self.start.size, dtype=np.int64)
+        before, after = self.work.order()
+        due[after] = self.end[before] + _LATE_NS
+        work = self.launched_work
+        call = self.launcher[work]
+        # a blocking copy starts within its call
+        within = self.start[work] < self.end[call]
+        launched = np.where(within, self.start[call] + _LATE_IN_CALL_NS, self.end[call] + _LATE_NS)
+        due[work] = np.maximum(due[work], launched)
+        return due
+
+    @cached_property
+    def _recorded(self) -> Ints:
+        """When events were recorded; int64 ns, ascending."""
+        return self.start[self.calls("event record")]
 
     def last_recorded(self, stream: int, before: Ints, ended_by: Ints) -> Ints:
         """Find the work of a stream that an event recorded earlier may represent.
@@ -129,10 +154,11 @@ class DeviceCalls:
         launched, last = self.work.launched, self.work.last_before(stream, before)
         ended = np.minimum(self.work.last_ended(stream, self.end, ended_by), last)
         earlier = np.flatnonzero((ended >= 0) & (ended < last))
-        records = self.start[self.calls("event record")]
         at = ended[earlier]
         until = np.minimum(launched[at + 1], before[earlier])
-        recorded = np.searchsorted(records, until) > np.searchsorted(records, launched[at])
+        recorded = np.searchsorted(self._recorded, until) > np.searchsorted(
+            self._recorded, launched[at]
+        )
         ended[earlier[~recorded]] = -1
         return ended
 

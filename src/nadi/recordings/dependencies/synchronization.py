@@ -127,7 +127,7 @@ def paired_events(here: DeviceCalls) -> tuple[Ints, Ints]:
     before, after = _launch_before(call, kind, thread, at), _launch_after(call, kind, thread, at)
     known = (before >= 0) & (after >= 0)
     record, before, after = call[at[known] - 1], before[known], after[known]
-    key = here.keys_of_rows()
+    key = here.key
     work = _work_of_calls(here)
     own, waiting = key[work[before]], work[after]
     source = np.full(waiting.size, -1, dtype=np.int64)
@@ -184,8 +184,6 @@ def _work_of_calls(here: DeviceCalls) -> Ints:
 _Found = list[tuple[str, tuple[Ints, Ints], bool]]
 
 _DEFAULT_STREAMS = (0, 7)  # its number in HIP's and CUDA's profiler
-_LATE_NS = 3_000
-_LATE_IN_CALL_NS = 20_000  # a blocking copy starts about 14 us after its call
 _WOKEN_WITHIN_NS = 10_000
 _LATE_FOR_SURE_NS = 20_000  # beyond what is due
 _TAIL_NS = 50_000
@@ -222,7 +220,7 @@ def _stated_stream_waits(here: DeviceCalls, events: EventWaits, log: IssueLog) -
         following[mine[first >= 0]] = here.work.rows[first[first >= 0]]
     dst = following[events.wait]
     src, dst = events.source[dst >= 0], dst[dst >= 0]
-    key = here.keys_of_rows()
+    key = here.key
     elsewhere = key[src] != key[dst]
     src, dst = src[elsewhere], dst[elsewhere]
     possible = here.end[src] <= here.start[dst]
@@ -245,8 +243,8 @@ def _guessed_stream_waits(here: DeviceCalls, calls: Ints, log: IssueLog) -> tupl
         return calls, calls
     calls, dst = _next_launched(here, calls)
     num_waits = np.bincount(dst, minlength=here.start.size)
-    late = here.start[dst] > _due(here)[dst]
-    key = here.keys_of_rows()
+    late = here.start[dst] > here.due[dst]
+    key = here.key
     seen = np.zeros(here.start.size, dtype=np.bool_)
     none = np.empty(0, dtype=np.int64)
     pairs = [(none, none)]
@@ -284,9 +282,9 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
     ends, with one of the two on the default stream.
     """
     work = here.launched_work
-    late = work[here.start[work] > _due(here)[work]]
-    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in events]))
-    key = here.keys_of_rows()
+    late = work[here.start[work] > here.due[work]]
+    late = _without(here, late, events)
+    key = here.key
     is_default = np.isin(here.work.keys % 2**32, _DEFAULT_STREAMS)
     of_default = np.isin(key[late], here.work.keys[is_default])
     none = np.empty(0, dtype=np.int64)
@@ -300,6 +298,15 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
     return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
 
 
+def _without(here: DeviceCalls, work: Ints, found: _Found) -> Ints:
+    """Return the work that has no dependency yet; node rows, ascending."""
+    is_left = np.zeros(here.start.size, dtype=np.bool_)
+    is_left[work] = True
+    for _, (_, dst), _ in found:
+        is_left[dst] = False
+    return np.flatnonzero(is_left)
+
+
 def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
     """Infer waits between streams that no call tells, from what repeats.
 
@@ -310,8 +317,8 @@ def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
     by chance.
     """
     work = here.work.rows
-    late = work[here.start[work] > _due(here)[work] + _LATE_FOR_SURE_NS]
-    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in known]))
+    late = work[here.start[work] > here.due[work] + _LATE_FOR_SURE_NS]
+    late = _without(here, late, known)
     source, waiting = _near_ends(here, late)
     if not source.size:
         return source, waiting
@@ -331,7 +338,7 @@ def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
 
 def _near_ends(here: DeviceCalls, late: Ints) -> tuple[Ints, Ints]:
     """Find for work the work of other streams that ends just before it starts, or just after."""
-    key, begin = here.keys_of_rows(), here.start[late]
+    key, begin = here.key, here.start[late]
     source, waiting = np.empty((2, 0), dtype=np.int64)
     for stream, own in enumerate(here.work.keys):
         low, high = here.work.ptr[stream], here.work.ptr[stream + 1]
@@ -375,20 +382,6 @@ def _next_launched(here: DeviceCalls, calls: Ints) -> tuple[Ints, Ints]:
         inside = at < theirs.sum()
         pairs.append((mine[inside], launched[theirs][at[inside]]))
     return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
-
-
-def _due(here: DeviceCalls) -> Ints:
-    """Compute the time after which each device operation is late for its launch and stream; ns."""
-    due = np.zeros(here.start.size, dtype=np.int64)
-    before, after = here.work.order()
-    due[after] = here.end[before] + _LATE_NS
-    work = here.launched_work
-    call = here.launcher[work]
-    # a blocking copy starts within its call
-    within = here.start[work] < here.end[call]
-    launched = np.where(within, here.start[call] + _LATE_IN_CALL_NS, here.end[call] + _LATE_NS)
-    due[work] = np.maximum(due[work], launched)
-    return due
 
 
 _Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred

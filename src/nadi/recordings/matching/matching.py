@@ -18,6 +18,7 @@ from nadi.recordings.matching.name_alignment_kernels import align
 from nadi.recordings.step_marks import STEP_MARK
 from nadi.trace.arrays import Ints, text_codes
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import number_rows
 from nadi.trace.trace import Trace, names_of_both
 from nadi.units import format_count, format_percent
 
@@ -86,7 +87,7 @@ def _assign(left: Sequence[Ints], right: Sequence[Ints]) -> list[tuple[int, int,
 def common_counts(left: Sequence[Ints], right: Sequence[Ints]) -> Ints:
     """Count the common items of each two sequences, in any order; shape (left, right)."""
     every = np.concatenate([*left, *right, np.zeros(0, dtype=np.int64)])
-    _, codes = np.unique(every, return_inverse=True)
+    codes, _ = number_rows([every])
     ends = np.cumsum([part.size for part in (*left, *right)])[:-1]
     size = int(codes.max(initial=-1)) + 1
     counts = [np.bincount(part, minlength=size) for part in np.split(codes, ends)]

@@ -67,7 +67,8 @@ class Table:
         """Make a frame of this table; a column not given holds its missing value.
 
         - ``length``: Number of rows.
-        - ``values``: Per column an array, list or polars series of that length, or one value.
+        - ``values``: Per column an array, list or polars series of that length, or one value; an
+          array of integers for a column of words has their positions, as :meth:`coded` takes them.
         - Raises ValueError if a column is unknown, has another length, or is required and not
           given.
         - Raises UsageError: In a fork of a process in which Nadi has worked.
@@ -83,7 +84,7 @@ class Table:
             if value is None:
                 raise ValueError(f"column {column.name!r} must be given")
             if not isinstance(value, (str, int, bool)):
-                series.append(_series(column, length, value))
+                series.append(self._series(column, length, value))
             elif length <= _FEW:
                 series.append(self._constant(column, value).head(length))
             else:
@@ -91,7 +92,8 @@ class Table:
         if not length:
             return self.empty()
         if not constants:
-            return self._known(pl.DataFrame(series), series)
+            # looks at nothing but the columns: ``pl.DataFrame`` takes six times as long
+            return self._known(series[0].to_frame().hstack(series[1:]), series)
         rows = pl.DataFrame(series or {"": pl.repeat(0, length, eager=True)})
         # polars keeps a constant as one value: most columns of most traces cost nothing
         return rows.with_columns(**constants).select(list(self.dtypes))
@@ -116,7 +118,7 @@ class Table:
         made, series = frame.clone(), []
         for place, column in enumerate(self.columns):
             if column.name in values:
-                series.append(_series(column, frame.height, values[column.name]))
+                series.append(self._series(column, frame.height, values[column.name]))
                 made.replace_column(place, series[-1])
         return self._known(made, series) if self._checked.get(id(frame)) is frame else made
 
@@ -152,7 +154,7 @@ class Table:
                 yield values
 
     def packed(self, frame: pl.DataFrame) -> dict[str, Any]:
-        """Return the columns that have values, which :meth:`unpacked` takes in another process.
+        """Return the columns that have values, which :meth:`build` takes in another process.
 
         Numbers and words are arrays: a frame goes with all columns, and takes three times as long.
         """
@@ -160,15 +162,6 @@ class Table:
             one.name: one if one.dtype == pl.String else one.to_physical().to_numpy()
             for one in self._present(frame)
         }
-
-    def unpacked(self, length: int, columns: Mapping[str, Any]) -> pl.DataFrame:
-        """Make a compact frame of so many rows of packed columns."""
-        is_word = {column.name: isinstance(column.instance, pl.Enum) for column in self.columns}
-        values = {
-            name: self.coded(name, column) if is_word[name] else column
-            for name, column in columns.items()
-        }
-        return self.build(length, values)
 
     def empty(self) -> pl.DataFrame:
         """Make a frame of this table without rows."""
@@ -198,6 +191,21 @@ class Table:
             self._checked[id(frame)] = frame
         return frame
 
+    def _series(self, column: Column, length: int, value: Any) -> pl.Series:
+        if isinstance(value, pl.Series):
+            series = value.alias(column.name)
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "iu" and _is_word(column):
+            series = self.coded(column.name, value)
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "ib":  # a type takes longer
+            series = pl.Series(column.name, value)
+        else:
+            series = pl.Series(column.name, value, dtype=column.dtype)
+        if series.dtype != column.dtype:
+            series = series.cast(column.dtype)
+        if len(series) != length:
+            raise ValueError(f"column {column.name!r}: {len(series)} values for {length} rows")
+        return series
+
     @cached_property
     def _checked(self) -> WeakValueDictionary[int, pl.DataFrame]:
         return WeakValueDictionary()
@@ -207,18 +215,8 @@ class Table:
         return [column.instance for column in self.columns]
 
 
-def _series(column: Column, length: int, value: Any) -> pl.Series:
-    if isinstance(value, pl.Series):
-        series = value.alias(column.name)
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "ib":  # a given type takes longer
-        series = pl.Series(column.name, value)
-    else:
-        series = pl.Series(column.name, value, dtype=column.dtype)
-    if series.dtype != column.dtype:
-        series = series.cast(column.dtype)
-    if len(series) != length:
-        raise ValueError(f"column {column.name!r}: {len(series)} values for {length} rows")
-    return series
+def _is_word(column: Column) -> bool:
+    return isinstance(column.dtype, pl.Enum)
 
 
 _INT = pl.Int64
