@@ -33,7 +33,7 @@ from nadi.estimates.layer_programs import (
 from nadi.estimates.part_structures import Amounts, PartProgram, count_moved_tensors, weight_uses
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
-from nadi.models.job_rows import COMPUTE, Row
+from nadi.models.job_rows import COMPUTE
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import Piece
 from nadi.trace.arrays import Bools, Floats, Ints
@@ -57,24 +57,22 @@ class StreamTimes(NamedTuple):
     begun: Floats  # until the first computation is done
 
 
-def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
-    """Work out when operations end.
-
-    - ``rows``: The program.
-    - ``seconds``: Of each operation alone, shape (rows, ways).
-    """
+def stream_times(program: PartProgram, prices: RowPrices) -> StreamTimes:
+    """Work out when operations of a program end, of which some go tile by tile."""
+    rows, seconds = program.rows, prices.seconds
     num = seconds.shape[1]
     none = np.zeros(num)
     free: dict[int, Floats] = {}
+    tiles = _TileTimes(program, prices)
     ends: list[Floats] = []
     found = StreamTimes({}, {}, {}, {}, none)
-    for row, took in zip(rows, seconds, strict=True):
+    for place, (row, took) in enumerate(zip(rows, seconds, strict=True)):
         start = free.get(row.stream, none)
         waits = [wait for wait in row.waits if wait >= 0]
         ready = start
         for wait in waits:
-            ready = np.maximum(ready, ends[wait])
-        end = ready + took
+            ready = np.maximum(ready, tiles.ready(place, wait, ends))
+        end = tiles.end(place, ready, ends)
         ends.append(end)
         free[row.stream] = end
         if row.stream == COMPUTE:
@@ -84,9 +82,10 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
             if moves:
                 key = row.phase, rows[moves[-1]].role
                 done, moved = ends[moves[-1]], seconds[moves[-1]]
-                one = Awaited(done - moved, np.maximum(start, done) - moved, done)
+                spare = end - tiles.due(place, moves[-1], ends)
+                one = Awaited(done - moved, done - moved + spare, done)
                 found.awaited.setdefault(key[1], []).append(one)
-                found.exposed[key] = found.exposed.get(key, none) + (ready - start)
+                found.exposed[key] = found.exposed.get(key, none) + (end - took - start)
         else:
             key = row.phase, row.role
             found.moved[key] = found.moved.get(key, none) + took
@@ -99,6 +98,58 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
             found.exposed[key] = found.exposed.get(key, none) + late
             last = last + late
     return found
+
+
+class _TileTimes:
+    """When operations end whose parts go along with those of others; seconds of shape (ways,).
+
+    All parts of an operation take as long, so the first and the last of both say when they end.
+    """
+
+    def __init__(self, program: PartProgram, prices: RowPrices) -> None:
+        self._seconds, self._parts = prices.seconds, prices.parts
+        self._beside = program.beside if prices.parts.any() else {}
+        self._gathers = {
+            product: place for place, product in self._beside.items() if place < product
+        }
+        self._begun: dict[int, Floats] = {}  # when the first part of each operation could begin
+
+    def _part(self, place: int) -> Floats:
+        found: Floats = self._seconds[place] / np.maximum(self._parts[place], 1.0)
+        return found
+
+    def ready(self, place: int, wait: int, ends: Sequence[Floats]) -> Floats:
+        """Give when an operation can begin that waits for another one."""
+        if wait not in (self._beside.get(place), self._gathers.get(place)):
+            return ends[wait]
+        first = self._begun[wait] + self._part(wait)
+        if self._gathers.get(place) == wait:  # of a ring, a rank's own tile is there before
+            first = np.where(self._parts[wait] < self._parts[place], self._begun[wait], first)
+        return np.where(self._parts[place] > 0, first, ends[wait])
+
+    def end(self, place: int, ready: Floats, ends: Sequence[Floats]) -> Floats:
+        """Give when an operation ends that can begin at some time."""
+        self._begun[place] = ready
+        end: Floats = ready + self._seconds[place]
+        other = self._beside.get(place, self._gathers.get(place, place))
+        if other >= place:
+            return end
+        last = ends[other] + self._part(place)
+        # of a ring, nothing is sent of the last tile of a product, which is a rank's own
+        is_own = self._parts[place] < self._parts[other]
+        last = last - np.where(is_own, self._part(other), 0.0)
+        return np.where(self._parts[place] > 0, np.maximum(end, last), end)
+
+    def due(self, place: int, wait: int, ends: Sequence[Floats]) -> Floats:
+        """Give when an operation ends if it waits for nothing but a communication."""
+        whole: Floats = ends[wait] + self._seconds[place]
+        if self._gathers.get(place) != wait:
+            return whole
+        first = self._begun[wait] + self._part(wait) + self._seconds[place]
+        last = ends[wait] + self._part(place)
+        is_own = self._parts[wait] < self._parts[place]
+        cut = np.where(is_own, last, np.maximum(first, last))
+        return np.where(self._parts[place] > 0, cut, whole)
 
 
 _FIELDS = (*Variant._fields, "tensor_par_overlap", "tensor_par_net", "data_par_net")
@@ -297,7 +348,7 @@ def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> 
     found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}, np.zeros(num)))
     for (program, members, _), prices in priced:
         rows = program.rows
-        times = stream_times(rows, prices.seconds)
+        times = stream_times(program, prices)
         for whole, part in (
             (found.times.exposed, times.exposed),
             (found.times.moved, times.moved),

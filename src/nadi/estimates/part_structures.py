@@ -5,7 +5,7 @@ degrees exceed one. Degrees, micro-batches and widths change sizes alone. So pro
 once for each structure; where each of their rows takes its sizes from is found by its name.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from nadi.models.llm.chunk_tensors import ChunkTensors, LastingTensors
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import Piece
 from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.models.llm.product_tiles import products_beside, tile_of
 from nadi.models.llm.stage_traces import (
     BackwardKind,
     Chunk,
@@ -30,6 +31,7 @@ from nadi.trace.work import Work
 
 _WORKS = ("forward", "input_gradient", "weight_gradient")
 GATHERED_AGAIN = ".input.all_gather"  # a gather for the gradients of weights
+_TILE = " of a tile"
 _NO_SHAPE = (-1, -1, -1, -1)
 _NO_WORK = (0, 0, 0, 0, *_NO_SHAPE)
 _F32 = 4
@@ -56,6 +58,9 @@ class PartProgram(NamedTuple):
 
     rows: tuple[Row, ...]  # its operations; their sizes are those of one way
     slots: Ints  # where each has its sizes among the part's amounts: int64, shape (rows,)
+    # the product that communication of tensor parallel ranks can go beside, by the places of both
+    beside: Mapping[int, int]
+    tiles: Ints  # where such a product has the sizes of a tile, -1 for others: shape (rows,)
 
 
 _Slot = tuple[str, str]  # name of a piece, and what of it
@@ -90,11 +95,18 @@ def structure_of(
         both = BackwardKind(True, True, False)
         backward = backward_rows(model, plan, chunk, ChunkLinks(), tensors, both)
     places = {slot: place for place, (slot, _) in enumerate(_slots(model, plan, pieces))}
-    there, back = (
-        PartProgram(tuple(rows), np.array([places[_slot_of(row)] for row in rows], dtype=np.int64))
-        for rows in (forward, backward)
-    )
-    return there, back
+    return _program(forward, places), _program(backward, places)
+
+
+def _program(rows: Sequence[Row], places: Mapping[_Slot, int]) -> PartProgram:
+    slots = [_slot_of(row) for row in rows]
+    beside = products_beside(rows)
+    tiles = np.full(len(rows), -1)
+    for product in beside.values():
+        name, what = slots[product]
+        tiles[product] = places[name, what + _TILE]
+    numbers = np.array([places[slot] for slot in slots], dtype=np.int64)
+    return PartProgram(tuple(rows), numbers, beside, tiles)
 
 
 def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]:
@@ -154,7 +166,10 @@ def _slots(
     """Give all amounts of pieces, and what each is called."""
     for piece in pieces:
         for what in _WORKS:
-            yield (piece.name, what), _of_work(getattr(piece, what))
+            work = getattr(piece, what)
+            yield (piece.name, what), _of_work(work)
+            if plan.tp > 1 and work is not None and work.op_class == "gemm":
+                yield (piece.name, f"{what}{_TILE}"), _of_work(tile_of(work, plan.tp))
         yield (piece.name, GATHERED_AGAIN), (*_NO_WORK, piece.gathered_again)
         for way in piece.ways:
             yield (piece.name, way.axis), (*_NO_WORK, way.size)

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import TypeVar
 
 from nadi.models.job_rows import Operand, Row, RowOperands
+from nadi.trace.arrays import Ints
 from nadi.trace.operations import ITEMSIZE
 from nadi.trace.work import Work
 
@@ -35,7 +37,10 @@ def tile_of(product: Work, tiles: int) -> Work:
     )
 
 
-def parts_of(comm_type: str, overlap: str, tiles: int) -> int:
+_Count = TypeVar("_Count", int, Ints)
+
+
+def parts_of(comm_type: str, overlap: str, tiles: _Count) -> _Count:
     """Return into how many parts the communication beside a product of some tiles is cut."""
     return tiles - 1 if overlap == "ring" and comm_type != _REDUCE else tiles
 
