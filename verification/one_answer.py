@@ -163,8 +163,9 @@ def _form(chance: random.Random, phase: str, plan: dict[str, Any]) -> dict[str, 
     if phase == "tiled":
         ranks = plan["tp"] * plan["dp"]
         tp = chance.choice([size for size in (2, 4, 8) if ranks % size == 0] or [1])
-        pp = chance.choice([size for size in (1, 2) if ranks // tp % size == 0])
-        dp, trains = ranks // tp // pp, chance.random() < 0.75
+        trains = chance.random() < 0.75
+        pp = chance.choice([size for size in (1, 2) if ranks // tp % size == 0]) if trains else 1
+        dp = ranks // tp // pp
         recompute = chance.choice(("none", "full", "selective"))
         return {"tp": tp, "pp": pp, "dp": dp, "global_batch": dp * pp * chance.choice((2, 4)),
                 "ep": 1, "overlap": chance.choice(("ring", "pipe")), "zero": chance.choice((0, 1)),
