@@ -3,18 +3,18 @@
 Drawn are plans of dense models, models with experts and recommendation models; training, prefill
 and decode; without a tier, and with each kind of tensors in one of a drawn bandwidth. Of training
 without a tier, more are drawn that shard gradients or weights (ZeRO 2 and 3), share sequences
-(context parallelism), have stages of unequal layers, in chunks and not, count embedding and head
-as layers, train adapters alone, or cut products into tiles beside their communication. Of training with a tier that stages share, plans of several
-stages are drawn, in chunks and not, with each kind of recomputation and of placed tensors, and in
-chunks with a tier of each rank's own. Of each
-plan, on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the
-generated job (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and
-the placement in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and
-without one the first two. Of inference without a tier, the study and a step of a server (``nadi
-serve``) do, too. A plan that does not fit its device is asked of one with 1 TiB. What a command
-does not know of a plan has no answer, and counts as one that differs. Of each shipped
-system ``nadi estimate --check`` has to be within 5 %, and within 3 % with each kind of tensors in
-each tier of its file, of which some read or write, and do not do both at once.
+(context parallelism), have stages of unequal layers, in chunks and not, count embedding and head as
+layers, train adapters alone, or cut products into tiles beside their communication. Of training
+with a tier that stages share, plans of several stages are drawn, in chunks and not, with each kind
+of recomputation and of placed tensors, and in chunks with a tier of each rank's own. Of each plan,
+on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
+(``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
+in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
+first two. Of inference without a tier, the study and a step of a server (``nadi serve``) do, too. A
+plan that does not fit its device is asked of one with 1 TiB. What a command does not know of a plan
+has no answer, and counts as one that differs. Of each shipped system ``nadi estimate --check`` has
+to be within 5 %, and within 3 % with each kind of tensors in each tier of its file, of which some
+read or write, and do not do both at once.
 
     python verification/one_answer.py [PART ...]
 

@@ -9,6 +9,7 @@ Each stream works in order, and an operation waits for those that it names. What
 for is exposed.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ from nadi.estimates.calculon.block_costs import BlockCosts, StageCosts, TensorEx
 from nadi.estimates.calculon.layer_sizes import distinct
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.estimated_model import ModelDescription
-from nadi.estimates.execution import Executions
+from nadi.estimates.execution import OVERLAP, Executions
 from nadi.estimates.layer_programs import (
     PartSizes,
     Sizes,
@@ -26,6 +27,7 @@ from nadi.estimates.layer_programs import (
     kept_of,
     layer_shares,
     moved_again,
+    rows_of,
     sizes_of,
     structures_of,
     variants_of,
@@ -33,7 +35,7 @@ from nadi.estimates.layer_programs import (
 from nadi.estimates.part_structures import Amounts, PartProgram, count_moved_tensors, weight_uses
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
-from nadi.models.job_rows import COMPUTE
+from nadi.models.job_rows import COMPUTE, Row
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import Piece
 from nadi.trace.arrays import Bools, Floats, Ints
@@ -251,6 +253,7 @@ class _Ways(NamedTuple):
     kept: Floats
     # of each part, forward and then backward: those that differ, and which each way has
     programs: Sequence[tuple[Sequence[PartProgram], Ints]]
+    rows: Sequence[tuple[Sequence[tuple[Row, ...]], Ints]]  # the same, tile by tile
 
     @property
     def trained(self) -> Bools:
@@ -275,24 +278,34 @@ def generated_costs(
 
 
 def _ways(model: LanguageModel, columns: Executions) -> _Ways:
-    of_way, distinct_columns = distinct(columns, Variant._fields)
+    of_way, distinct_columns = distinct(columns, (*Variant._fields, "tensor_par_overlap"))
     variants = variants_of(distinct_columns)
     of_variants = [sizes_of(model, variant) for variant in variants]
     sizes, entry = _numbered(of_variants)
+    overlaps = [OVERLAP[code] for code in distinct_columns.tensor_par_overlap.tolist()]
+    if len(overlaps) == 1:
+        overlaps *= len(variants)
     structures = [structures_of(model, variant) for variant in variants]
+    rows = [rows_of(model, *one) for one in zip(variants, overlaps, strict=True)]
     kept = [
         [
             (*moved_again(part.pieces, backward), *kept_of(part.pieces, variant))
-            for part, (_, backward) in zip(found.parts, programs, strict=True)
+            for part, (_, backward) in zip(found.parts, of_parts, strict=True)
         ]
-        for found, variant, programs in zip(of_variants, variants, structures, strict=True)
+        for found, variant, of_parts in zip(of_variants, variants, rows, strict=True)
     ]
-    programs = []
-    for part in range(len(sizes[0].parts)):
-        for direction in range(2):
-            found, number = _numbered([one[part][direction] for one in structures])
-            programs.append((found, number[of_way]))
-    return _Ways(columns, sizes, entry[of_way], np.array(kept, dtype=np.float64)[of_way], programs)
+
+    def by_part(found: Sequence[Sequence[Sequence[_Value]]]) -> list[tuple[list[_Value], Ints]]:
+        listed = []
+        for part, direction in itertools.product(range(len(sizes[0].parts)), range(2)):
+            values, number = _numbered([one[part][direction] for one in found])
+            listed.append((values, number[of_way]))
+        return listed
+
+    return _Ways(
+        columns, sizes, entry[of_way], np.array(kept, dtype=np.float64)[of_way],
+        by_part(structures), by_part(rows),
+    )  # fmt: skip
 
 
 def _numbered(values: Sequence[_Value]) -> tuple[list[_Value], Ints]:
@@ -435,13 +448,13 @@ def _costs(
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
     def counted(part: int, *, works: bool) -> Floats:
-        programs, which = ways.programs[part]
-        rows = [[row.stream == COMPUTE or not works for row in one.rows] for one in programs]
+        listed, which = ways.rows[part]
+        rows = [[row.stream == COMPUTE or not works for row in one] for one in listed]
         return np.array([float(sum(one)) for one in rows])[which]
 
     def around(part: int) -> Floats:
-        programs, which = ways.programs[part]
-        return np.array([weight_uses(one) for one in programs], dtype=np.float64)[which].T
+        listed, which = ways.rows[part]
+        return np.array([weight_uses(one) for one in listed], dtype=np.float64)[which].T
 
     found: list[Floats] = []
     for works in (False, True):
@@ -454,7 +467,7 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         found.append(counted(-2, works=works) + counted(-1, works=works))
 
     def tensors(part: int) -> Floats:
-        (forwards, there), (backwards, back) = ways.programs[part : part + 2]
+        (forwards, there), (backwards, back) = ways.rows[part : part + 2]
         pairs, which = np.unique(np.stack([there, back]), axis=1, return_inverse=True)
         counted = [count_moved_tensors(forwards[one], backwards[other]) for one, other in pairs.T]
         return np.array(counted, dtype=np.float64)[which.reshape(-1)].T

@@ -15,7 +15,7 @@ from nadi.models.llm.chunk_tensors import ChunkTensors, LastingTensors
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import Piece
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.models.llm.product_tiles import products_beside, tile_of
+from nadi.models.llm.product_tiles import name_without_tile, products_beside, tile_of
 from nadi.models.llm.stage_traces import (
     BackwardKind,
     Chunk,
@@ -109,7 +109,7 @@ def _program(rows: Sequence[Row], places: Mapping[_Slot, int]) -> PartProgram:
     return PartProgram(tuple(rows), numbers, beside, tiles)
 
 
-def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]:
+def visited_again(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
     """Name the pieces whose tensors leave and come back within one direction of a part.
 
     Their uses are too far apart for them to stay meanwhile. The first ones only come back: they
@@ -117,7 +117,7 @@ def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]
     """
     uses: dict[str, tuple[int, bool]] = {}
     found: tuple[set[str], set[str]] = set(), set()
-    for turn, row in enumerate(program.rows):
+    for turn, row in enumerate(rows):
         for is_made, operands in enumerate(row.operands):
             for one in operands:
                 if one.lasts:
@@ -129,12 +129,11 @@ def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]
     return frozenset(found[0]), frozenset(found[1])
 
 
-def weight_uses(program: PartProgram) -> tuple[int, int, int, int]:
+def weight_uses(rows: Sequence[Row]) -> tuple[int, int, int, int]:
     """Count the operations before the first one that uses weights, and from the last one on.
 
     The weights of experts, of which both are the last two, are a tensor of their own.
     """
-    rows = program.rows
     found: tuple[int, ...] = ()
     for role in ("dp", "edp"):
         uses = [
@@ -145,9 +144,8 @@ def weight_uses(program: PartProgram) -> tuple[int, int, int, int]:
     return found[0], found[1], found[2], found[3]
 
 
-def count_moved_tensors(forward: PartProgram, backward: PartProgram) -> tuple[int, int]:
+def count_moved_tensors(there: Sequence[Row], back: Sequence[Row]) -> tuple[int, int]:
     """Count the weights that a forward uses, and the tensors that the backward has of it."""
-    there, back = forward.rows, backward.rows
     weights = {
         one.storage for row in there for one in row.operands.inputs if one.role == "weights"
     }  # fmt: skip
@@ -187,7 +185,7 @@ def _of_work(work: Work | None) -> tuple[int, ...]:
 
 def _slot_of(row: Row) -> _Slot:
     """Return what a row's sizes are called, which its name tells."""
-    name = row.name.removeprefix(f"layers.{row.layer}.")
+    name = name_without_tile(row.name.removeprefix(f"layers.{row.layer}."))
     piece, _, last = name.rpartition(".")
     if row.work is not None:
         return (piece, last) if last in _WORKS[1:] else (name, _WORKS[0])

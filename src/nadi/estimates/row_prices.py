@@ -55,14 +55,13 @@ def row_prices(
     - ``programs``: In each, every way once.
     """
     num = ways.num_executions
-    beside = _Beside(*(
-        np.broadcast_to(one, num)
-        for one in (
-            ways.seq_par_ag_redo == 1, ~ways.is_named("tensor_par_overlap", "none"),
-            ways.is_named("tensor_par_overlap", "ring"),
-            processor_usage(machine, ways.tensor_par_net), ways.tensor_par,
-        )
-    ))  # fmt: skip
+    beside = _Beside(
+        np.broadcast_to(ways.seq_par_ag_redo == 1, num),
+        np.broadcast_to(~ways.is_named("tensor_par_overlap", "none"), num),
+        np.broadcast_to(ways.is_named("tensor_par_overlap", "ring"), num),
+        np.broadcast_to(processor_usage(machine, ways.tensor_par_net), num),
+        np.broadcast_to(ways.tensor_par, num),
+    )
     all_parts = [_parts(one.program, beside.at(one.ways)) for one in programs]
     places = [_places(one, parts) for one, parts in zip(programs, all_parts, strict=True)]
     is_used = np.zeros(table.flops.size, dtype=np.bool_)
@@ -75,9 +74,10 @@ def row_prices(
     found = []
     for place, parts in zip(places, all_parts, strict=True):
         times = np.maximum(parts, 1.0)
-        seconds = of_slots[place] * times
+        seconds: Floats = of_slots[place] * times
         matrix = np.where(is_matrix[place], seconds, 0.0)
-        flops, moved = (column[place] * times for column in (table.flops, table.bytes))
+        flops: Floats = times * table.flops[place]
+        moved: Floats = times * table.bytes[place]
         found.append(RowPrices(seconds, matrix, flops, moved, parts))
     _price_communication(machine, groups, table, programs, found)
     for one, prices in zip(programs, found, strict=True):
@@ -169,7 +169,10 @@ class _Beside(NamedTuple):
 
     def at(self, ways: Ints) -> _Beside:
         """Give some ways."""
-        return _Beside(*(column[ways] for column in self))
+        return _Beside(
+            self.redo[ways], self.overlaps[ways], self.is_ring[ways], self.usage[ways],
+            self.degree[ways],
+        )  # fmt: skip
 
 
 def _drop_and_slow(beside: _Beside, program: PartProgram, seconds: Floats) -> None:

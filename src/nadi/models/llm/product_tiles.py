@@ -23,6 +23,7 @@ from nadi.trace.operations import ITEMSIZE
 from nadi.trace.work import Work
 
 _GATHER, _REDUCE = "all_gather", "all_reduce"
+_TILE = ".tile"
 
 
 def tile_of(product: Work, tiles: int) -> Work:
@@ -72,20 +73,25 @@ def _reader(rows: Sequence[Row], place: int) -> int:
     return next(readers, -1)
 
 
-def tiled(rows: list[Row], overlap: str, tiles: int) -> list[Row]:
+def name_without_tile(name: str) -> str:
+    """Return what an operation is called that a tile is of; others keep their names."""
+    return name.partition(_TILE)[0]
+
+
+def tiled(rows: Sequence[Row], overlap: str, tiles: int) -> tuple[Row, ...]:
     """Return rows in which products, and what goes beside them, are cut into tiles.
 
     - ``overlap``: ``ring`` or ``pipe``; with ``none``, or one tile, they stay as they are.
     """
     if overlap == "none" or tiles == 1:
-        return rows
-    return _Tiles(rows, overlap, tiles).made
+        return tuple(rows)
+    return tuple(_Tiles(rows, overlap, tiles).made)
 
 
 class _Tiles:
     """Cuts rows one after the other, so that each knows where those before it went."""
 
-    def __init__(self, rows: list[Row], overlap: str, tiles: int) -> None:
+    def __init__(self, rows: Sequence[Row], overlap: str, tiles: int) -> None:
         self.made: list[Row] = []
         self._overlap, self._tiles = overlap, tiles
         self._parts: dict[int, range] = {}  # where each row went
@@ -102,10 +108,9 @@ class _Tiles:
             else:
                 self.made.append(row._replace(waits=self._ends(row.waits)))
             self._parts[place] = range(begin, len(self.made))
-            last = (len(self.made) - 1,)
-            if place in beside and place > beside[place]:  # of a ring, without a rank's own tile
-                last += self._last[beside[place]]
-            self._last[place] = last
+            # of a sum by a ring, the parts are without a rank's own tile
+            own = self._last.get(beside.get(place, place), ())
+            self._last[place] = (len(self.made) - 1, *own)
 
     def _cut_communication(self, place: int, row: Row, product: int) -> None:
         parts = parts_of(row.comm_type, self._overlap, self._tiles)
@@ -133,10 +138,13 @@ class _Tiles:
 
     def _add(self, row: Row, number: int, first: int = 0) -> None:
         """Add one part of a row, which uses the tile of its number after the first ones."""
-        operands = RowOperands(*(
+        given, made = (
             tuple(self._tile(one, number + first) for one in part) for part in row.operands
-        ))  # fmt: skip
-        self.made.append(row._replace(name=f"{row.name}.tile{number}", operands=operands))
+        )
+        if number:  # into what the first one made
+            given = tuple(dict.fromkeys((*given, *made)))
+        operands = RowOperands(given, made)
+        self.made.append(row._replace(name=f"{row.name}{_TILE}{number}", operands=operands))
 
     def _tile(self, operand: Operand, number: int) -> Operand:
         """Return a tile of a tensor of tokens; weights and what cannot be cut stay whole."""

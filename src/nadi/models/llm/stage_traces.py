@@ -409,7 +409,7 @@ def _step(model: LanguageModel, plan: ParallelPlan, stage: int, order: StageOrde
     places, chunks = _places(plan, stage), stage_chunks(model, plan, stage)
     lasting = LastingTensors(model, plan, [one for chunk in chunks for one in chunk.layers])
     tensors = _tensors(model, plan, stage, chunks, lasting)
-    made = []
+    made: list[Sequence[Row]] = []
     # all forwards come first, then those gradients of inputs that are apart
     for of_phase, of_chunk, is_last in different.T.tolist():
         own, links, flow = chunks[of_chunk], places[of_chunk].links, tensors[of_chunk]
