@@ -136,10 +136,9 @@ class _TileTimes:
         other = self._beside.get(place, self._gathers.get(place, place))
         if other >= place:
             return end
-        last = ends[other] + self._part(place)
         # of a ring, nothing is sent of the last tile of a product, which is a rank's own
         is_own = self._parts[place] < self._parts[other]
-        last = last - np.where(is_own, self._part(other), 0.0)
+        last = ends[other] + np.where(is_own, 0.0, self._part(place))
         return np.where(self._parts[place] > 0, np.maximum(end, last), end)
 
     def due(self, place: int, wait: int, ends: Sequence[Floats]) -> Floats:

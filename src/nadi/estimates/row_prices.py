@@ -14,7 +14,7 @@ from nadi.estimates.calculon.machine_description import MachineDescription, proc
 from nadi.estimates.execution import Executions
 from nadi.estimates.part_structures import GATHERED_AGAIN, Amounts, PartProgram
 from nadi.estimates.rings import RankGroup, collective_seconds
-from nadi.models.llm.product_tiles import parts_of
+from nadi.models.llm.product_tiles import is_cut
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import Operations, op_class_code
 
@@ -39,7 +39,7 @@ class RowPrices(NamedTuple):
     # flops, bytes: of computation, else 0
     flops: Floats
     bytes: Floats
-    parts: Floats  # how many it is cut into, to go beside another one; 0 if it does not
+    parts: Floats  # how many it is cut into, to go tile by tile beside another one; 0 if it is not
 
 
 def row_prices(
@@ -86,16 +86,17 @@ def row_prices(
 
 
 def _parts(program: PartProgram, beside: _Beside) -> Floats:
-    """Give into how many parts each operation is cut in each way, 0 where it stays whole."""
+    """Give into how many parts each operation is cut in each way, 0 where there are no tiles."""
     found = np.zeros((len(program.rows), beside.degree.size))
-    is_cut = beside.overlaps & (beside.degree > 1)
-    if not is_cut.any():
+    has_tiles = beside.overlaps & (beside.degree > 1)
+    if not has_tiles.any():
         return found
+    tiles = np.where(has_tiles, beside.degree, 0.0)
+    of_ring = np.where(has_tiles & beside.is_ring, 1.0, tiles)
     for place, product in program.beside.items():
-        for how, chosen in (("ring", beside.is_ring), ("pipe", ~beside.is_ring)):
-            parts = parts_of(program.rows[place].comm_type, how, beside.degree)
-            found[place] = np.where(is_cut & chosen, parts, found[place])
-        found[product] = np.where(is_cut, beside.degree, 0.0)
+        stays = not is_cut(program.rows[place].comm_type, "ring")
+        found[place] = of_ring if stays else tiles
+        found[product] = tiles
     return found
 
 

@@ -1,24 +1,25 @@
 """Products cut into tiles, beside the communication of tensor parallel ranks that they go with.
 
 A product that needs a gathered tensor, or whose result is summed, is cut along the tokens into as
-many tiles as there are ranks, each an operation of its own, which reads all of the weights. The
-communication is cut, too, and each part of it is a collective of its own:
+many tiles as there are ranks, each an operation of its own, which reads all of the weights.
 
-- ``pipe``: into as many parts as tiles. A tile of a gathered tensor is multiplied once it is there;
-  of a sum, each tile is reduced once it is multiplied. One part has no product beside it.
-- ``ring``: a rank's own tile needs no communication, so there is a part less. Of a gathered tensor
-  it is multiplied first, while the next one comes; of a scattered sum last, while the sum of the
-  tile before goes on. All-reduces have no tile of one rank, so they go as with ``pipe``.
+- ``ring``: the collective stays one, and takes as long as alone. In each of its steps a rank passes
+  a tile on, and multiplies another one meanwhile; one tile, its own, needs no communication. Of a
+  gathered tensor it is multiplied first, and what the last step brings after all steps. Of a
+  scattered sum the first step needs the first tile, and its own comes last. So what has to wait
+  waits for that, and tiles in between never wait longer.
+- ``pipe``: each tile is a collective of its own. A tile of a gathered tensor is multiplied once it
+  is there; of a sum, each is reduced once it is multiplied. One of them has no product beside it.
+
+All-reduces have no tile of one rank, so they always go as with ``pipe``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TypeVar
 
 from nadi.models.job_rows import Operand, Row, RowOperands
-from nadi.trace.arrays import Ints
 from nadi.trace.operations import ITEMSIZE
 from nadi.trace.work import Work
 
@@ -38,12 +39,9 @@ def tile_of(product: Work, tiles: int) -> Work:
     )
 
 
-_Count = TypeVar("_Count", int, Ints)
-
-
-def parts_of(comm_type: str, overlap: str, tiles: _Count) -> _Count:
-    """Return into how many parts the communication beside a product of some tiles is cut."""
-    return tiles - 1 if overlap == "ring" and comm_type != _REDUCE else tiles
+def is_cut(comm_type: str, overlap: str) -> bool:
+    """Return whether the communication beside a product is cut into tiles, too."""
+    return overlap == "pipe" or comm_type == _REDUCE
 
 
 def products_beside(rows: Sequence[Row]) -> dict[int, int]:
@@ -93,58 +91,64 @@ class _Tiles:
 
     def __init__(self, rows: Sequence[Row], overlap: str, tiles: int) -> None:
         self.made: list[Row] = []
-        self._overlap, self._tiles = overlap, tiles
+        self._rows, self._overlap, self._tiles = rows, overlap, tiles
         self._parts: dict[int, range] = {}  # where each row went
         self._last: dict[int, tuple[int, ...]] = {}  # of these, what ends last
         beside = products_beside(rows)
         gathers = {product: place for place, product in beside.items() if place < product}
-        self._own: dict[int, tuple[int, ...]] = {}  # what a rank's own tile waits for
         for place, row in enumerate(rows):
             begin = len(self.made)
             if place in beside:
-                self._cut_communication(place, row, beside[place])
+                self._add_communication(row, beside[place])
             elif place in beside.values():
-                self._cut_product(row, gathers.get(place, -1))
+                self._add_product(row, gathers.get(place, -1))
             else:
                 self.made.append(row._replace(waits=self._ends(row.waits)))
             self._parts[place] = range(begin, len(self.made))
-            # of a sum by a ring, the parts are without a rank's own tile
+            # of a sum by a ring, a rank's own tile comes last
             own = self._last.get(beside.get(place, place), ())
             self._last[place] = (len(self.made) - 1, *own)
 
-    def _cut_communication(self, place: int, row: Row, product: int) -> None:
-        parts = parts_of(row.comm_type, self._overlap, self._tiles)
-        is_gather = product > place
-        self._own[place] = self._ends(row.waits)
-        others = self._ends(wait for wait in row.waits if wait != product)
+    def _add_communication(self, row: Row, product: int) -> None:
+        made = self._parts.get(product)  # what is summed
+        first = self._ends(wait for wait in row.waits if wait != product)
+        parts = self._tiles if is_cut(row.comm_type, self._overlap) else 1
         for number in range(parts):
-            waits = others if number == 0 else ()
-            if not is_gather:
-                waits = (self._parts[product][number], *waits)
-            self._add(row._replace(comm_bytes=-(-row.comm_bytes // parts), waits=waits),
-                      number, self._tiles - parts if is_gather else 0)  # fmt: skip
+            waits = first if number == 0 else ()
+            if made is not None:
+                waits = (made[number], *waits)
+            part = row._replace(comm_bytes=-(-row.comm_bytes // parts), waits=waits)
+            self.made.append(part if parts == 1 else self._tile_of(part, number))
 
-    def _cut_product(self, row: Row, gather: int) -> None:
+    def _add_product(self, row: Row, gather: int) -> None:
         assert row.work is not None
         work = tile_of(row.work, self._tiles)
-        others = self._ends(wait for wait in row.waits if wait != gather)
+        first = self._ends(wait for wait in row.waits if wait != gather)
+        parts = self._parts.get(gather, range(0))
         for number in range(self._tiles):
-            waits = others if number == 0 else ()
-            if gather >= 0:
-                parts = self._parts[gather]
-                part = number - (self._tiles - len(parts))
-                waits += (parts[part],) if part >= 0 else self._own[gather]
-            self._add(row._replace(work=work, waits=tuple(dict.fromkeys(waits))), number)
+            waits = first if number == 0 else ()
+            from_end = self._tiles - number
+            if from_end <= len(parts):  # of a ring, the last tile alone
+                waits = (*waits, parts[-from_end])
+            tile = self._tile_of(row._replace(work=work, waits=waits), number)
+            if number == 0 and len(parts) == 1:
+                tile = self._of_own(tile, self._rows[gather])
+            self.made.append(tile)
 
-    def _add(self, row: Row, number: int, first: int = 0) -> None:
-        """Add one part of a row, which uses the tile of its number after the first ones."""
-        given, made = (
-            tuple(self._tile(one, number + first) for one in part) for part in row.operands
-        )
+    def _of_own(self, tile: Row, gather: Row) -> Row:
+        """Return a tile that reads what a rank has before it is gathered."""
+        (given, *_), (whole, *_) = gather.operands
+        read = tuple(given if one.storage == whole.storage else one for one in tile.operands.inputs)
+        waits = (*tile.waits, *self._ends(gather.waits))
+        return tile._replace(waits=waits, operands=tile.operands._replace(inputs=read))
+
+    def _tile_of(self, row: Row, number: int) -> Row:
+        """Return one part of a row, which uses tiles of its tensors."""
+        given, made = (tuple(self._tile(one, number) for one in part) for part in row.operands)
         if number:  # into what the first one made
             given = tuple(dict.fromkeys((*given, *made)))
-        operands = RowOperands(given, made)
-        self.made.append(row._replace(name=f"{row.name}{_TILE}{number}", operands=operands))
+        name = f"{row.name}{_TILE}{number}"
+        return row._replace(name=name, operands=RowOperands(given, made))
 
     def _tile(self, operand: Operand, number: int) -> Operand:
         """Return a tile of a tensor of tokens; weights and what cannot be cut stay whole."""
