@@ -506,6 +506,7 @@ def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
         "dtype": "float8_e4m3fn" if "float8" in told["how"].lower() else "bfloat16",
         "schedule": "interleaved" if "Interleaved" in told["how"] else "1f1b",
         "chunks": 2 if "Interleaved" in told["how"] else 1,
+        "overlap": "ring" if "AsyncTP" in told["how"] else "none",
     }  # fmt: skip
     seconds = batch * dp * sequence / (float(rate) * ranks)
     hardware = record.get("hardware", "")
@@ -513,7 +514,6 @@ def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
     return PublishedRun(
         "torchtitan, FSDP", f"{name} {again}, {ranks} {gpu} tp {tp} pp {pp} cp {cp}",
         load_language_model(name), system, plan, seconds, _H100_96GB if "HBM2e" in hardware else (),
-        "ring" if "AsyncTP" in told["how"] else "none",
     )  # fmt: skip
 
 
