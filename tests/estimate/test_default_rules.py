@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, reject, settings, strategies as st
 
 import nadi
-from nadi.errors import UsageError
 from nadi.estimates import (
     CALCULON,
     DEFAULT,
