@@ -150,6 +150,16 @@ def test_a_plan_whose_products_are_cut_takes_what_its_job_takes(
     assert abs(estimate(*whole[:3]).seconds / found.estimated - 1) > 0.01
 
 
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_messages_of_stages_share_links_with_tensor_parallel_ranks(chunks: int) -> None:
+    """On PCIe a message and the collective beside it take twice as long."""
+    schedule = {"schedule": "interleaved", "chunks": 3} if chunks > 1 else {}
+    plan = {"tp": 2, "pp": 4, "sequence": 2048, "global_batch": 8, "ends_as_layers": True}
+    step = describe_step("gpt3-6.7b", "l40s-server", plan | schedule)
+    found = check_estimate(step, "l40s-server", estimate(*step[:3]))
+    assert found.estimated == pytest.approx(found.simulated, rel=0.01)
+
+
 @pytest.mark.parametrize("size", [64, 1 << 16, 1 << 21, 1 << 23])
 @pytest.mark.parametrize("comm_type", ["all_reduce", "reduce_scatter", "all_gather"])
 def test_rings_on_lines_take_what_is_simulated(comm_type: str, size: int) -> None:

@@ -16,7 +16,7 @@ from nadi.estimates.calculon.machine_description import (
 from nadi.systems.collective_times import known_times
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.systems.system import System
-from nadi.trace.arrays import Floats, Ints
+from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.rows import number_rows
 
 _REDUCTION = 3.0  # two operands are read, and one is written
@@ -119,6 +119,21 @@ def shared_seconds(
         np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0)
         for step, count, beside in zip(steps, counts, others, strict=True)
     ])  # fmt: skip
+
+
+def share_a_link(machine: MachineDescription, group: RankGroup, other: RankGroup) -> Bools:
+    """Tell whether members of two groups send over the same link to a switch."""
+    found: Bools = np.zeros(1, dtype=np.bool_)
+    if machine.nested is None:
+        return found
+    places = zip(
+        machine.nested.dimensions, _places(machine.nested, group), _places(machine.nested, other),
+        strict=True,
+    )  # fmt: skip
+    for dimension, count, beside in places:
+        is_switch = not dimension.ways and not dimension.direct
+        found = found | ((count > 1) & (beside > 1) & is_switch)
+    return found
 
 
 def link_seconds(
