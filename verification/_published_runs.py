@@ -138,8 +138,6 @@ class PublishedRun(NamedTuple):
         Of a step, measured.
     differs
         What the system's file states otherwise, and what the row's machine has: texts in quotes.
-    overlap
-        As ``nadi estimate`` takes it.
     """
 
     source: str
@@ -149,7 +147,6 @@ class PublishedRun(NamedTuple):
     plan: dict[str, Any]
     seconds: float
     differs: tuple[tuple[str, str], ...] = ()
-    overlap: str = "none"
     searched: bool = False  # whether fields of the plan that it lacks are those a search finds
 
 
@@ -236,7 +233,7 @@ def _estimated(run: PublishedRun, folder: str) -> _Estimated:
     if not run.searched:
         ranks = math.prod(plan.get(axis, 1) for axis in ("tp", "cp", "dp", "pp"))
         system = _system_of(run, ranks, folder)
-        step = describe_step(run.model, system, plan, overlap=run.overlap)
+        step = describe_step(run.model, system, plan)
         found = estimate(step.model, step.machine, step.execution)
         bounds = step_bounds(step.model, step.machine, columns_of([step.execution]), DEFAULT)
         return _Estimated(found.seconds, *(float(end[0]) for end in bounds), found.lacks)
@@ -266,9 +263,7 @@ def show_estimates(
     inside = 0
     known: dict[bytes, _Estimated] = {}
     for run in runs:
-        key = msgspec.json.encode(
-            [run.model, run.system, run.plan, run.differs, run.overlap, run.searched]
-        )
+        key = msgspec.json.encode([run.model, run.system, run.plan, run.differs, run.searched])
         try:
             known[key] = known.get(key) or _estimated(run, folder)
         except NadiError as error:
@@ -383,10 +378,9 @@ def _of_mlperf(record: dict[str, Any], row: object) -> PublishedRun:
         "TENSOR_MODEL_PARALLEL", "PIPELINE_MODEL_PARALLEL", "CONTEXT_PARALLEL",
         "INTERLEAVED_PIPELINE", "MICRO_BATCH_SIZE"))  # fmt: skip
     plan |= {"tp": tp, "pp": pp, "cp": cp, "dp": ranks // (tp * pp * cp), "micro_batch": micro,
-             "schedule": "interleaved" if chunks > 1 else "1f1b", "chunks": chunks}  # fmt: skip
-    overlap = "ring" if said.get("TP_COMM_OVERLAP") == "True" else "none"
-    return PublishedRun("MLPerf", told, load_language_model(name), system, plan, median(steps),
-                        overlap=overlap)  # fmt: skip
+             "schedule": "interleaved" if chunks > 1 else "1f1b", "chunks": chunks,
+             "overlap": "ring" if said.get("TP_COMM_OVERLAP") == "True" else "none"}  # fmt: skip
+    return PublishedRun("MLPerf", told, load_language_model(name), system, plan, median(steps))
 
 
 def _with_adapters(record: dict[str, Any], name: str, system: str, seconds: float) -> PublishedRun:
@@ -400,14 +394,14 @@ def _with_adapters(record: dict[str, Any], name: str, system: str, seconds: floa
         raise _NotStatedError("replicas that do not divide the GPUs")
     shared = ranks // replicas
     told = f"LoRA {name} {ranks} {record['system']['accelerator_model_name'][:30]}"
-    model, overlap = load_language_model(name), "none"
+    model = load_language_model(name)
     room = load_system(system).memory_capacity
     usual = 1 if room > _WEIGHTS * 1.5 else 4
     tp = int(said.get("TP", usual))
     if shared % tp:
         raise _NotStatedError("degrees of parallelism that are not the GPUs")
     plan |= {"tp": tp, "cp": shared // tp, "dp": replicas}
-    return PublishedRun("MLPerf, LoRA", told, model, system, plan, seconds, overlap=overlap)
+    return PublishedRun("MLPerf, LoRA", told, model, system, plan, seconds)
 
 
 def _of_megatron(record: dict[str, Any], row: list[Any]) -> PublishedRun:
@@ -512,6 +506,7 @@ def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
         "dtype": "float8_e4m3fn" if "float8" in told["how"].lower() else "bfloat16",
         "schedule": "interleaved" if "Interleaved" in told["how"] else "1f1b",
         "chunks": 2 if "Interleaved" in told["how"] else 1,
+        "overlap": "ring" if "AsyncTP" in told["how"] else "none",
     }  # fmt: skip
     seconds = batch * dp * sequence / (float(rate) * ranks)
     hardware = record.get("hardware", "")
@@ -519,7 +514,6 @@ def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
     return PublishedRun(
         "torchtitan, FSDP", f"{name} {again}, {ranks} {gpu} tp {tp} pp {pp} cp {cp}",
         load_language_model(name), system, plan, seconds, _H100_96GB if "HBM2e" in hardware else (),
-        "ring" if "AsyncTP" in told["how"] else "none",
     )  # fmt: skip
 
 

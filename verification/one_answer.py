@@ -3,18 +3,18 @@
 Drawn are plans of dense models, models with experts and recommendation models; training, prefill
 and decode; without a tier, and with each kind of tensors in one of a drawn bandwidth. Of training
 without a tier, more are drawn that shard gradients or weights (ZeRO 2 and 3), share sequences
-(context parallelism), have stages of unequal layers, in chunks and not, count embedding and head
-as layers, or train adapters alone. Of training with a tier that stages share, plans of several
-stages are drawn, in chunks and not, with each kind of recomputation and of placed tensors, and in
-chunks with a tier of each rank's own. Of each
-plan, on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the
-generated job (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and
-the placement in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and
-without one the first two. Of inference without a tier, the study and a step of a server (``nadi
-serve``) do, too. A plan that does not fit its device is asked of one with 1 TiB. What a command
-does not know of a plan has no answer, and counts as one that differs. Of each shipped
-system ``nadi estimate --check`` has to be within 5 %, and within 3 % with each kind of tensors in
-each tier of its file, of which some read or write, and do not do both at once.
+(context parallelism), have stages of unequal layers, in chunks and not, count embedding and head as
+layers, train adapters alone, or cut products into tiles beside their communication. Of training
+with a tier that stages share, plans of several stages are drawn, in chunks and not, with each kind
+of recomputation and of placed tensors, and in chunks with a tier of each rank's own. Of each plan,
+on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
+(``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
+in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
+first two. Of inference without a tier, the study and a step of a server (``nadi serve``) do, too. A
+plan that does not fit its device is asked of one with 1 TiB. What a command does not know of a plan
+has no answer, and counts as one that differs. Of each shipped system ``nadi estimate --check`` has
+to be within 5 %, and within 3 % with each kind of tensors in each tier of its file, of which some
+read or write, and do not do both at once.
 
     python verification/one_answer.py [PART ...]
 
@@ -52,7 +52,7 @@ from nadi.serving import measures
 from nadi.systems import second_tier, shipped_systems
 
 NEAR, CHECKED = 0.03, 0.05
-DRAWN, DRAWN_OF_FORMS, DRAWN_OF_SHARED = 40, 36, 12
+DRAWN, DRAWN_OF_FORMS, DRAWN_OF_SHARED, DRAWN_OF_TILED = 40, 36, 12, 12
 SEED = 20261124
 MODELS = {
     "dense": ("llama3-8b", "llama2-13b", "gpt3-6.7b", "qwen3-8b"),
@@ -78,6 +78,7 @@ CHUNKED = [
     (family, "chunked", placed) for placed in ("weights", "activations", "activations,weights")
     for family in ("dense", "experts")
 ]  # fmt: skip
+TILED = [("dense", "tiled", ""), ("experts", "tiled", "")]
 
 
 class Drawn(NamedTuple):
@@ -111,7 +112,7 @@ def draw() -> Iterator[Drawn]:
     """Draw plans that fit the node of their system."""
     parts = (
         (KINDS, DRAWN), (FORMS, DRAWN_OF_FORMS), (SHARED, DRAWN_OF_SHARED),
-        (CHUNKED, DRAWN_OF_SHARED),
+        (CHUNKED, DRAWN_OF_SHARED), (TILED, DRAWN_OF_TILED),
     )  # fmt: skip
     for kinds, count in parts:
         yield from _drawn(random.Random(SEED), kinds, count)
@@ -159,6 +160,18 @@ def _form(chance: random.Random, phase: str, plan: dict[str, Any]) -> dict[str, 
         return {"cp": shared, "dp": replicas // shared, "zero": chance.choice((1, 3))}
     if phase == "adapters":
         return {"lora": chance.choice((8, 64)), "zero": chance.choice((1, 3))}
+    if phase == "tiled":
+        ranks = plan["tp"] * plan["dp"]
+        tp = chance.choice([size for size in (2, 4, 8) if ranks % size == 0] or [1])
+        trains = chance.random() < 0.75
+        pp = chance.choice([size for size in (1, 2) if ranks // tp % size == 0]) if trains else 1
+        dp = ranks // tp // pp
+        recompute = chance.choice(("none", "full", "selective"))
+        return {"tp": tp, "pp": pp, "dp": dp, "global_batch": dp * pp * chance.choice((2, 4)),
+                "ep": 1, "overlap": chance.choice(("ring", "pipe")), "zero": chance.choice((0, 1)),
+                "sequence_parallel": chance.random() < 0.75,
+                "recompute": recompute if trains else "none",
+                "inference": "" if trains else "prefill"}  # fmt: skip
     if phase in ("shared", "chunked"):
         stages = chance.choice([size for size in (2, 4, 8) if replicas % size == 0] or [1])
         chunks = chance.choice((1, 1, 2) if phase == "shared" else (2,)) if stages > 1 else 1

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, reject, settings, strategies as st
 
 import nadi
-from nadi.errors import UsageError
 from nadi.estimates import (
     CALCULON,
     DEFAULT,
@@ -128,10 +127,51 @@ def test_an_estimate_is_what_a_simulated_job_takes(name: str, plan: dict[str, An
     assert sum(part.simulated for part in found.parts) == pytest.approx(found.simulated)
 
 
-def test_a_plan_that_overlaps_tile_by_tile_is_not_checked_by_a_job_that_does_not() -> None:
-    step = describe_step("llama3-8b", "dgx-h100", SMALL | {"tp": 4}, overlap="ring")
-    with pytest.raises(UsageError, match="check the same plan without this overlap"):
-        check_estimate(step, "dgx-h100", estimate(*step[:3]))
+TILED = [
+    ("llama3-8b", "dgx-h100", {"tp": 4, "overlap": "ring"}),
+    ("llama3-8b", "dgx-h100", {"tp": 2, "pp": 2, "overlap": "pipe", "recompute": "full"}),
+    ("llama3-8b", "tpu-v5e", {"tp": 8, "overlap": "pipe"}),
+    ("llama3-8b", "tpu-v5e", {"tp": 8, "overlap": "ring", "sequence_parallel": False}),
+    ("mixtral-8x7b", "mi300x-node", {"tp": 4, "dp": 2, "overlap": "ring"}),
+    ("llama3-8b", "l40s-server", {"tp": 8, "overlap": "ring", "inference": "prefill"}),
+    ("llama3-8b", "gh200", {"tp": 4, "overlap": "pipe", "inference": "decode", "micro_batch": 8}),
+]
+
+
+@pytest.mark.parametrize(("name", "system", "plan"), TILED)
+def test_a_plan_whose_products_are_cut_takes_what_its_job_takes(
+    name: str, system: str, plan: dict[str, Any]
+) -> None:
+    """On fast links products last longer than communication, on PCIe and tori the other way."""
+    step = describe_step(name, system, SMALL | plan)
+    found = check_estimate(step, system, estimate(*step[:3]))
+    assert found.estimated == pytest.approx(found.simulated, rel=0.01)
+    whole = describe_step(name, system, SMALL | plan | {"overlap": "none"})
+    assert abs(estimate(*whole[:3]).seconds / found.estimated - 1) > 0.01
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_messages_of_stages_share_links_with_tensor_parallel_ranks(chunks: int) -> None:
+    """On PCIe a message and the collective beside it take twice as long."""
+    schedule = {"schedule": "interleaved", "chunks": 3} if chunks > 1 else {}
+    plan = {"tp": 2, "pp": 4, "sequence": 2048, "global_batch": 8, "ends_as_layers": True}
+    step = describe_step("gpt3-6.7b", "l40s-server", plan | schedule)
+    found = check_estimate(step, "l40s-server", estimate(*step[:3]))
+    assert found.estimated == pytest.approx(found.simulated, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [64, 1 << 16, 1 << 21, 1 << 23])
+@pytest.mark.parametrize("comm_type", ["all_reduce", "reduce_scatter", "all_gather"])
+def test_rings_on_lines_take_what_is_simulated(comm_type: str, size: int) -> None:
+    """The last member's messages to the first go back over all others; 2 x 4 is of two lines."""
+    system = nadi.load_system("tpu-v5e", 8)
+    for members, stride in ((8, 1), (4, 2)):
+        own = RankGroup(*np.array([[members], [stride], [0]]))
+        ranks = tuple(range(0, members * stride, stride))
+        expected = collective_time(system, comm_type, size, group=ranks) / 1e9
+        described = machine_of_system(system)
+        found = collective_seconds(described, comm_type, np.array([float(size)]), own)[0]
+        assert found == pytest.approx(expected, rel=0.02)
 
 
 # of these tiers dram and nvme either read or write; what they read passes PCIe beside what they

@@ -197,7 +197,9 @@ def _nested(system: System) -> NestedNetwork:
         latency = (links * own.latency + delay) / 1e9
         passed = ways if own.topology in ("ring", "mesh") else 0
         rate = own.bandwidth * ways
-        dimensions.append(NetworkDimension(own.size, rate, latency, tuple(direct), passed))
+        dimensions.append(NetworkDimension(
+            own.size, rate, latency, tuple(direct), passed, own.topology == "mesh"
+        ))  # fmt: skip
     collectives = system.collectives
     return NestedNetwork(
         tuple(dimensions), collectives.start_time / 1e9, collectives.chunks,

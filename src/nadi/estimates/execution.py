@@ -10,13 +10,13 @@ import numpy as np
 from msgspec import Meta
 
 from nadi.estimates.estimated_model import ModelDescription
+from nadi.models.llm.parallel_plan import Overlap
 from nadi.trace.arrays import Bools, Floats, Ints
 
 _Datatype = Literal["float8", "float16", "bfloat16", "float32"]
 _Attention = Literal["multihead", "multiquery"]
 _Recompute = Literal["none", "attn_only", "full"]
 _Communication = Literal["ar", "p2p_rs_ag", "rs_ag"]
-_Overlap = Literal["none", "ring", "pipe"]
 _Positive = Annotated[int, Meta(ge=1, le=2**31)]
 _Tier = Annotated[int, Meta(ge=0, le=2**15)]
 
@@ -25,7 +25,7 @@ ELEMENT_BYTES = np.array([1.0, 2.0, 2.0, 4.0])  # of each datatype
 ATTENTION: tuple[str, ...] = get_args(_Attention)
 RECOMPUTE: tuple[str, ...] = get_args(_Recompute)
 COMMUNICATION: tuple[str, ...] = get_args(_Communication)
-OVERLAP: tuple[str, ...] = get_args(_Overlap)
+OVERLAP: tuple[str, ...] = get_args(Overlap)
 
 
 class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -104,7 +104,7 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     pipeline_interleaving: _Positive
     optimizer_sharding: bool
     tensor_par_comm_type: _Communication
-    tensor_par_overlap: _Overlap
+    tensor_par_overlap: Overlap
     seq_par_ag_redo: bool
     data_par_overlap: bool
     weight_offload: bool

@@ -57,6 +57,7 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason("calculon-layers", "Calculon's rules have blocks of equal heads and one dense MLP"),
     Reason("p2p-rs-ag", "p2p_rs_ag is a variant of Calculon's; use ar or rs_ag"),
+    Reason("tiles", "products have too few tokens to be cut into a tile for each rank"),
     Reason("keys", "the heads of keys and the degree of tensor parallelism do not divide"),
     Reason("experts", "experts cannot be spread over so many ranks"),
     Reason("tier1", "the first memory tier is too small"),
@@ -141,7 +142,9 @@ def _default_rules(model: ModelDescription, executions: Executions) -> dict[str,
     experts = 1 if language.moe is None else language.moe.experts
     # ranks that have a part of the tokens each can send them to experts
     together = (degree > 1) & ~e.is_named("tensor_par_comm_type", "rs_ag")
+    tokens = e.microbatch_size * np.where(e.decoding == 1, 1, model.seq_size // e.context_par)
     return {
+        "tiles": ~e.is_named("tensor_par_overlap", "none") & (tokens % degree != 0),
         "p2p-rs-ag": e.is_named("tensor_par_comm_type", "p2p_rs_ag") & (degree > 1),
         "keys": (keys % degree != 0) & (degree % keys != 0),
         "experts": (spread > 1)

@@ -9,6 +9,7 @@ Each stream works in order, and an operation waits for those that it names. What
 for is exposed.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ from nadi.estimates.calculon.block_costs import BlockCosts, StageCosts, TensorEx
 from nadi.estimates.calculon.layer_sizes import distinct
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.estimated_model import ModelDescription
-from nadi.estimates.execution import Executions
+from nadi.estimates.execution import OVERLAP, Executions
 from nadi.estimates.layer_programs import (
     PartSizes,
     Sizes,
@@ -26,6 +27,7 @@ from nadi.estimates.layer_programs import (
     kept_of,
     layer_shares,
     moved_again,
+    rows_of,
     sizes_of,
     structures_of,
     variants_of,
@@ -57,24 +59,22 @@ class StreamTimes(NamedTuple):
     begun: Floats  # until the first computation is done
 
 
-def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
-    """Work out when operations end.
-
-    - ``rows``: The program.
-    - ``seconds``: Of each operation alone, shape (rows, ways).
-    """
+def stream_times(program: PartProgram, prices: RowPrices) -> StreamTimes:
+    """Work out when operations of a program end, of which some go tile by tile."""
+    rows, seconds = program.rows, prices.seconds
     num = seconds.shape[1]
     none = np.zeros(num)
     free: dict[int, Floats] = {}
+    tiles = _TileTimes(program, prices)
     ends: list[Floats] = []
     found = StreamTimes({}, {}, {}, {}, none)
-    for row, took in zip(rows, seconds, strict=True):
+    for place, (row, took) in enumerate(zip(rows, seconds, strict=True)):
         start = free.get(row.stream, none)
         waits = [wait for wait in row.waits if wait >= 0]
         ready = start
         for wait in waits:
-            ready = np.maximum(ready, ends[wait])
-        end = ready + took
+            ready = np.maximum(ready, tiles.ready(place, wait, ends))
+        end = tiles.end(place, ready, ends)
         ends.append(end)
         free[row.stream] = end
         if row.stream == COMPUTE:
@@ -84,9 +84,10 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
             if moves:
                 key = row.phase, rows[moves[-1]].role
                 done, moved = ends[moves[-1]], seconds[moves[-1]]
-                one = Awaited(done - moved, np.maximum(start, done) - moved, done)
+                spare = end - tiles.due(place, moves[-1], ends)
+                one = Awaited(done - moved, done - moved + spare, done)
                 found.awaited.setdefault(key[1], []).append(one)
-                found.exposed[key] = found.exposed.get(key, none) + (ready - start)
+                found.exposed[key] = found.exposed.get(key, none) + (end - took - start)
         else:
             key = row.phase, row.role
             found.moved[key] = found.moved.get(key, none) + took
@@ -99,6 +100,57 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
             found.exposed[key] = found.exposed.get(key, none) + late
             last = last + late
     return found
+
+
+class _TileTimes:
+    """When operations end whose parts go along with those of others; seconds of shape (ways,).
+
+    All parts of an operation take as long, so the first and the last of both say when they end.
+    """
+
+    def __init__(self, program: PartProgram, prices: RowPrices) -> None:
+        self._seconds, self._parts = prices.seconds, prices.parts
+        self._beside = program.beside if prices.parts.any() else {}
+        self._gathers = {
+            product: place for place, product in self._beside.items() if place < product
+        }
+        self._begun: dict[int, Floats] = {}  # when the first part of each operation could begin
+
+    def _part(self, place: int) -> Floats:
+        found: Floats = self._seconds[place] / np.maximum(self._parts[place], 1.0)
+        return found
+
+    def ready(self, place: int, wait: int, ends: Sequence[Floats]) -> Floats:
+        """Give when an operation can begin that waits for another one."""
+        if wait not in (self._beside.get(place), self._gathers.get(place)):
+            return ends[wait]
+        first = self._begun[wait] + self._part(wait)
+        if self._gathers.get(place) == wait:  # of a ring, a rank's own tile is there before
+            first = np.where(self._parts[wait] < self._parts[place], self._begun[wait], first)
+        return np.where(self._parts[place] > 0, first, ends[wait])
+
+    def end(self, place: int, ready: Floats, ends: Sequence[Floats]) -> Floats:
+        """Give when an operation ends that can begin at some time."""
+        self._begun[place] = ready
+        end: Floats = ready + self._seconds[place]
+        other = self._beside.get(place, self._gathers.get(place, place))
+        if other >= place:
+            return end
+        # of a ring, nothing is sent of the last tile of a product, which is a rank's own
+        is_own = self._parts[place] < self._parts[other]
+        last = ends[other] + np.where(is_own, 0.0, self._part(place))
+        return np.where(self._parts[place] > 0, np.maximum(end, last), end)
+
+    def due(self, place: int, wait: int, ends: Sequence[Floats]) -> Floats:
+        """Give when an operation ends if it waits for nothing but a communication."""
+        whole: Floats = ends[wait] + self._seconds[place]
+        if self._gathers.get(place) != wait:
+            return whole
+        first = self._begun[wait] + self._part(wait) + self._seconds[place]
+        last = ends[wait] + self._part(place)
+        is_own = self._parts[wait] < self._parts[place]
+        cut = np.where(is_own, last, np.maximum(first, last))
+        return np.where(self._parts[place] > 0, cut, whole)
 
 
 _FIELDS = (*Variant._fields, "tensor_par_overlap", "tensor_par_net", "data_par_net")
@@ -200,6 +252,7 @@ class _Ways(NamedTuple):
     kept: Floats
     # of each part, forward and then backward: those that differ, and which each way has
     programs: Sequence[tuple[Sequence[PartProgram], Ints]]
+    rows: Sequence[tuple[Sequence[tuple[Row, ...]], Ints]]  # the same, tile by tile
 
     @property
     def trained(self) -> Bools:
@@ -224,24 +277,34 @@ def generated_costs(
 
 
 def _ways(model: LanguageModel, columns: Executions) -> _Ways:
-    of_way, distinct_columns = distinct(columns, Variant._fields)
+    of_way, distinct_columns = distinct(columns, (*Variant._fields, "tensor_par_overlap"))
     variants = variants_of(distinct_columns)
     of_variants = [sizes_of(model, variant) for variant in variants]
     sizes, entry = _numbered(of_variants)
+    overlaps = [OVERLAP[code] for code in distinct_columns.tensor_par_overlap.tolist()]
+    if len(overlaps) == 1:
+        overlaps *= len(variants)
     structures = [structures_of(model, variant) for variant in variants]
+    rows = [rows_of(model, *one) for one in zip(variants, overlaps, strict=True)]
     kept = [
         [
             (*moved_again(part.pieces, backward), *kept_of(part.pieces, variant))
-            for part, (_, backward) in zip(found.parts, programs, strict=True)
+            for part, (_, backward) in zip(found.parts, of_parts, strict=True)
         ]
-        for found, variant, programs in zip(of_variants, variants, structures, strict=True)
+        for found, variant, of_parts in zip(of_variants, variants, rows, strict=True)
     ]
-    programs = []
-    for part in range(len(sizes[0].parts)):
-        for direction in range(2):
-            found, number = _numbered([one[part][direction] for one in structures])
-            programs.append((found, number[of_way]))
-    return _Ways(columns, sizes, entry[of_way], np.array(kept, dtype=np.float64)[of_way], programs)
+
+    def by_part(found: Sequence[Sequence[Sequence[_Value]]]) -> list[tuple[list[_Value], Ints]]:
+        listed = []
+        for part, direction in itertools.product(range(len(sizes[0].parts)), range(2)):
+            values, number = _numbered([one[part][direction] for one in found])
+            listed.append((values, number[of_way]))
+        return listed
+
+    return _Ways(
+        columns, sizes, entry[of_way], np.array(kept, dtype=np.float64)[of_way],
+        by_part(structures), by_part(rows),
+    )  # fmt: skip
 
 
 def _numbered(values: Sequence[_Value]) -> tuple[list[_Value], Ints]:
@@ -297,7 +360,7 @@ def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> 
     found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}, np.zeros(num)))
     for (program, members, _), prices in priced:
         rows = program.rows
-        times = stream_times(rows, prices.seconds)
+        times = stream_times(program, prices)
         for whole, part in (
             (found.times.exposed, times.exposed),
             (found.times.moved, times.moved),
@@ -384,13 +447,13 @@ def _costs(
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
     def counted(part: int, *, works: bool) -> Floats:
-        programs, which = ways.programs[part]
-        rows = [[row.stream == COMPUTE or not works for row in one.rows] for one in programs]
+        listed, which = ways.rows[part]
+        rows = [[row.stream == COMPUTE or not works for row in one] for one in listed]
         return np.array([float(sum(one)) for one in rows])[which]
 
     def around(part: int) -> Floats:
-        programs, which = ways.programs[part]
-        return np.array([weight_uses(one) for one in programs], dtype=np.float64)[which].T
+        listed, which = ways.rows[part]
+        return np.array([weight_uses(one) for one in listed], dtype=np.float64)[which].T
 
     found: list[Floats] = []
     for works in (False, True):
@@ -403,7 +466,7 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         found.append(counted(-2, works=works) + counted(-1, works=works))
 
     def tensors(part: int) -> Floats:
-        (forwards, there), (backwards, back) = ways.programs[part : part + 2]
+        (forwards, there), (backwards, back) = ways.rows[part : part + 2]
         pairs, which = np.unique(np.stack([there, back]), axis=1, return_inverse=True)
         counted = [count_moved_tensors(forwards[one], backwards[other]) for one, other in pairs.T]
         return np.array(counted, dtype=np.float64)[which.reshape(-1)].T

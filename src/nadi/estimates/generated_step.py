@@ -25,7 +25,7 @@ from nadi.estimates.calculon.step_costs import StepCosts, StepSeconds
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
 from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
-from nadi.estimates.rings import RankGroup, message_seconds
+from nadi.estimates.rings import RankGroup, message_seconds, share_a_link
 from nadi.estimates.shared_tiers import (
     Followed,
     Pipelines,
@@ -40,6 +40,7 @@ from nadi.estimates.weight_gathers import GatherSeconds, gather_seconds
 from nadi.systems.memory_tiers import streamed_seconds, usual_buffers
 from nadi.trace.arrays import Floats
 
+_NO_TIER = np.zeros(1, dtype=np.int64)
 _GRADIENT, _STATE, _ADAM_FLOPS = 4.0, 12.0, 11.0
 
 
@@ -52,13 +53,44 @@ class _Stages(NamedTuple):
     slowest: Floats  # of the slowest stage while others come before and after
     hop: Floats  # of a message to the next stage
     tail: Floats = np.zeros(1)  # of a microbatch after its message to the stage before
+    # there, back: for which a forward and a backward wait for a message, and the slowest stage
+    there: Floats = np.zeros(1)
+    back: Floats = np.zeros(1)
+    waiting: Floats = np.zeros(1)
 
     def with_gathers(self, stages: Floats, added: GatherSeconds) -> _Stages:
         """Add what ZeRO 3 does in each."""
         first, last = self.first + added.first, self.last + added.last
         several = np.maximum(first, last) - np.maximum(self.first, self.last)
         slowest = self.slowest + np.where(stages > 1, several, added.first)
-        return _Stages(first, self.middle + added.middle, last, slowest, self.hop, added.tail)
+        return self._replace(
+            first=first, middle=self.middle + added.middle, last=last, slowest=slowest,
+            tail=added.tail,
+        )  # fmt: skip
+
+    def with_messages(
+        self, shape: StepShape, there: Floats, back: Floats
+    ) -> _Stages:  # fmt: skip
+        """Add what passes wait for messages on their links, and messages for them.
+
+        ``there`` and ``back`` are seconds of a forward and a backward behind a message that a stage
+        sent: behind a forward comes a backward, and the other way round.
+        """
+        some = np.maximum(shape.chunks - 1, 0.0)
+        first = self.first + some * there + shape.chunks * back
+        last = self.last + shape.chunks * there + some * back
+        middle = self.middle + shape.chunks * (there + back)
+        alone, has_middle = shape.stages == 1, shape.stages > 2
+        before, after = (
+            np.maximum(np.maximum(one, other), np.where(has_middle, between, 0.0))
+            for one, between, other in ((self.first, self.middle, self.last), (first, middle, last))
+        )
+        waiting = np.where(alone, 0.0, after - before)
+        return self._replace(
+            first=np.where(alone, self.first, first), middle=middle, last=last,
+            slowest=self.slowest + waiting, hop=self.hop + (there + back) / 2,
+            there=there, back=back, waiting=waiting,
+        )  # fmt: skip
 
     def total(self, stages: Floats) -> Floats:
         """Of all stages."""
@@ -78,10 +110,9 @@ def generated_step(
     gathered = _gathered(executions, shape, ends)
     moved, plain, (turning, first) = _stages(machine, executions, shape, costs, ends)
     stages = plain.with_gathers(shape.stages, gather_seconds(executions, shape, costs, ends))
-    gathering = stages.slowest - plain.slowest
-    slowest, transfers, bubble = _followed(
-        model, executions, shape, costs, stages.hop, _pipeline(shape, stages, executions)
-    )
+    gathering, waiting = stages.slowest - plain.slowest, plain.waiting
+    closed = _pipeline(shape, stages, executions)
+    slowest, transfers, bubble = _followed(model, executions, shape, costs, stages, closed)
     passes, own, late = _slowest_passes(shape, costs, moved, turning, first)
     together = _moving_together(machine, executions, shape, costs, ends)
     shared = _moves_of_stages(executions, costs, ends, moved, stages.hop)
@@ -101,6 +132,7 @@ def generated_step(
         moved.before_update + reduced + _drained(machine, executions, shape, moved, on_all),
         gathered,
     )  # fmt: skip
+    own_seconds = _layer_seconds(block, offload)
     times = StepSeconds(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
@@ -113,9 +145,9 @@ def generated_step(
         bubble=bubble,
         tensor_parallel=every
         * (block.forward_exchange[0].exposed + block.backward_exchange[0].exposed),
-        pipeline_parallel=transfers,
+        pipeline_parallel=transfers + shape.microbatches * waiting,
         data_parallel=reduction.exposed + shape.microbatches * gathering,
-        ends=shape.microbatches * (slowest - gathering - layers * _layer_seconds(block, offload)),
+        ends=shape.microbatches * (slowest - gathering - waiting - layers * own_seconds),
     )
     exchanges = block.forward_exchange, block.backward_exchange, block.exchange_again
     link = [every * one[0].time for one in exchanges]
@@ -161,6 +193,31 @@ def _hop(machine: MachineDescription, executions: Executions, block: BlockCosts)
     return message_seconds(machine, block.boundary, group)
 
 
+def _waits_for_messages(
+    machine: MachineDescription, executions: Executions, costs: GeneratedCosts, hop: Floats
+) -> tuple[Floats, Floats]:
+    """Give the seconds for which a forward and a backward wait while a message is sent.
+
+    A rank of a switch has one link. On it the first collective of tensor parallel ranks behind a
+    message has its turn beside the message, and each is later by what both move at once. Not
+    where tensors live in the second tier, whose moves are followed without these turns.
+    """
+    tensors = RankGroup(executions.tensor_par, np.ones(1, dtype=np.int64), _NO_TIER)
+    stages = RankGroup(
+        executions.pipeline_par, executions.tensor_par * executions.replicas, _NO_TIER
+    )
+    e = executions
+    moves = (e.weight_offload | e.activations_offload | e.optimizer_offload) == 1
+    meets = share_a_link(machine, tensors, stages) & (e.training == 1) & ~moves
+    found = []
+    for part in (costs.forward, costs.backward):
+        late: Floats = np.zeros(1)
+        for one in part.awaited[0][:1]:
+            late = np.clip(hop - one.latest, 0.0, one.end - one.start)
+        found.append(np.where(meets, late, 0.0))
+    return found[0], found[1]
+
+
 def _slowest_passes(
     shape: StepShape, costs: GeneratedCosts, moved: StagedMoves, turning: Passes, first: Passes
 ) -> tuple[Passes, Floats, Floats]:
@@ -201,7 +258,8 @@ def _stages(
         ),
         _hop(machine, executions, block),
     )  # fmt: skip
-    return moved, stages, (turning, first)
+    waits = _waits_for_messages(machine, executions, costs, stages.hop)
+    return moved, stages.with_messages(shape, *waits), (turning, first)
 
 
 def _moving_together(
@@ -325,7 +383,7 @@ def _pipeline(
 
 def _followed(
     model: ModelDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
-    hop: Floats, closed: tuple[Floats, Floats, Floats],
+    stages: _Stages, closed: tuple[Floats, Floats, Floats],
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Give the same as :func:`_pipeline` where chunks have different numbers of layers."""
     e = executions
@@ -342,13 +400,13 @@ def _followed(
         for one in (part.forward, part.backward)
     ]
     fields = (e.pipeline_par, e.pipeline_interleaving, shape.microbatches, e.ends_as_layers, *parts,
-              hop)  # fmt: skip
+              stages.there, stages.back, stages.hop)  # fmt: skip
     table = np.stack([np.broadcast_to(one, e.num_executions)[rows] for one in fields], axis=1)
     different, number = np.unique(table, axis=0, return_inverse=True)
     columns = different.T
     seconds = followed_seconds(
         model.num_blocks, columns[:4].astype(np.int64),
-        ChunkSeconds(columns[4:6], columns[6:8], columns[8:10], columns[10]),
+        ChunkSeconds(columns[4:6], columns[6:8], columns[8:10], columns[10:12], columns[12]),
     )  # fmt: skip
     slowest, transfers, bubble = (np.broadcast_to(one, e.num_executions).copy() for one in closed)
     whole, num = seconds[number.reshape(-1)], np.broadcast_to(shape.microbatches, chosen.size)[rows]

@@ -28,6 +28,7 @@ from nadi.estimates.part_structures import (
     structure_of,
     visited_again,
 )
+from nadi.models.job_rows import Row
 from nadi.models.llm.chunk_tensors import cache_width
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import (
@@ -38,6 +39,7 @@ from nadi.models.llm.layer_pieces import (
     model_flops,
 )
 from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.models.llm.product_tiles import tiled
 from nadi.models.llm.stage_traces import message_bytes
 
 _TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
@@ -128,6 +130,24 @@ def structures_of(
 ) -> tuple[tuple[PartProgram, PartProgram], ...]:
     """Generate what each part does forward and backward, in the order of ``Sizes.parts``."""
     return _structures(_with_keys(model, variant), variant.of_structure)
+
+
+def rows_of(
+    model: LanguageModel, variant: Variant, overlap: str
+) -> tuple[tuple[tuple[Row, ...], tuple[Row, ...]], ...]:
+    """Give the operations of each part forward and backward, tile by tile where they overlap."""
+    own = _with_keys(model, variant)
+    return _rows(own, variant.of_structure, overlap, variant.tensor_par)
+
+
+@lru_cache(maxsize=1024)
+def _rows(
+    model: LanguageModel, variant: Variant, overlap: str, tiles: int
+) -> tuple[tuple[tuple[Row, ...], tuple[Row, ...]], ...]:
+    return tuple(
+        (tiled(there.rows, overlap, tiles), tiled(back.rows, overlap, tiles))
+        for there, back in _structures(model, variant)
+    )
 
 
 def _with_keys(model: LanguageModel, variant: Variant) -> LanguageModel:
@@ -234,7 +254,7 @@ def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, ...]:
     return kept, stored, *until
 
 
-def moved_again(pieces: Sequence[Piece], backward: PartProgram) -> tuple[int, int]:
+def moved_again(pieces: Sequence[Piece], backward: Sequence[Row]) -> tuple[int, int]:
     """Give the bytes that a part stores, and loads, between uses in one backward."""
     loaded, stored = visited_again(backward)
     sizes = {piece.name: piece.kept for piece in pieces}

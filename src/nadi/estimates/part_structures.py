@@ -5,7 +5,7 @@ degrees exceed one. Degrees, micro-batches and widths change sizes alone. So pro
 once for each structure; where each of their rows takes its sizes from is found by its name.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from nadi.models.llm.chunk_tensors import ChunkTensors, LastingTensors
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import Piece
 from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.models.llm.product_tiles import name_without_tile, products_beside, tile_of
 from nadi.models.llm.stage_traces import (
     BackwardKind,
     Chunk,
@@ -30,6 +31,7 @@ from nadi.trace.work import Work
 
 _WORKS = ("forward", "input_gradient", "weight_gradient")
 GATHERED_AGAIN = ".input.all_gather"  # a gather for the gradients of weights
+_TILE = " of a tile"
 _NO_SHAPE = (-1, -1, -1, -1)
 _NO_WORK = (0, 0, 0, 0, *_NO_SHAPE)
 _F32 = 4
@@ -56,6 +58,9 @@ class PartProgram(NamedTuple):
 
     rows: tuple[Row, ...]  # its operations; their sizes are those of one way
     slots: Ints  # where each has its sizes among the part's amounts: int64, shape (rows,)
+    # the product that communication of tensor parallel ranks can go beside, by the places of both
+    beside: Mapping[int, int]
+    tiles: Ints  # where such a product has the sizes of a tile, -1 for others: shape (rows,)
 
 
 _Slot = tuple[str, str]  # name of a piece, and what of it
@@ -90,14 +95,21 @@ def structure_of(
         both = BackwardKind(True, True, False)
         backward = backward_rows(model, plan, chunk, ChunkLinks(), tensors, both)
     places = {slot: place for place, (slot, _) in enumerate(_slots(model, plan, pieces))}
-    there, back = (
-        PartProgram(tuple(rows), np.array([places[_slot_of(row)] for row in rows], dtype=np.int64))
-        for rows in (forward, backward)
-    )
-    return there, back
+    return _program(forward, places), _program(backward, places)
 
 
-def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]:
+def _program(rows: Sequence[Row], places: Mapping[_Slot, int]) -> PartProgram:
+    slots = [_slot_of(row) for row in rows]
+    beside = products_beside(rows)
+    tiles = np.full(len(rows), -1)
+    for product in beside.values():
+        name, what = slots[product]
+        tiles[product] = places[name, what + _TILE]
+    numbers = np.array([places[slot] for slot in slots], dtype=np.int64)
+    return PartProgram(tuple(rows), numbers, beside, tiles)
+
+
+def visited_again(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
     """Name the pieces whose tensors leave and come back within one direction of a part.
 
     Their uses are too far apart for them to stay meanwhile. The first ones only come back: they
@@ -105,7 +117,7 @@ def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]
     """
     uses: dict[str, tuple[int, bool]] = {}
     found: tuple[set[str], set[str]] = set(), set()
-    for turn, row in enumerate(program.rows):
+    for turn, row in enumerate(rows):
         for is_made, operands in enumerate(row.operands):
             for one in operands:
                 if one.lasts:
@@ -117,12 +129,11 @@ def visited_again(program: PartProgram) -> tuple[frozenset[str], frozenset[str]]
     return frozenset(found[0]), frozenset(found[1])
 
 
-def weight_uses(program: PartProgram) -> tuple[int, int, int, int]:
+def weight_uses(rows: Sequence[Row]) -> tuple[int, int, int, int]:
     """Count the operations before the first one that uses weights, and from the last one on.
 
     The weights of experts, of which both are the last two, are a tensor of their own.
     """
-    rows = program.rows
     found: tuple[int, ...] = ()
     for role in ("dp", "edp"):
         uses = [
@@ -133,9 +144,8 @@ def weight_uses(program: PartProgram) -> tuple[int, int, int, int]:
     return found[0], found[1], found[2], found[3]
 
 
-def count_moved_tensors(forward: PartProgram, backward: PartProgram) -> tuple[int, int]:
+def count_moved_tensors(there: Sequence[Row], back: Sequence[Row]) -> tuple[int, int]:
     """Count the weights that a forward uses, and the tensors that the backward has of it."""
-    there, back = forward.rows, backward.rows
     weights = {
         one.storage for row in there for one in row.operands.inputs if one.role == "weights"
     }  # fmt: skip
@@ -154,7 +164,10 @@ def _slots(
     """Give all amounts of pieces, and what each is called."""
     for piece in pieces:
         for what in _WORKS:
-            yield (piece.name, what), _of_work(getattr(piece, what))
+            work = getattr(piece, what)
+            yield (piece.name, what), _of_work(work)
+            if plan.tp > 1 and work is not None and work.op_class == "gemm":
+                yield (piece.name, f"{what}{_TILE}"), _of_work(tile_of(work, plan.tp))
         yield (piece.name, GATHERED_AGAIN), (*_NO_WORK, piece.gathered_again)
         for way in piece.ways:
             yield (piece.name, way.axis), (*_NO_WORK, way.size)
@@ -172,7 +185,7 @@ def _of_work(work: Work | None) -> tuple[int, ...]:
 
 def _slot_of(row: Row) -> _Slot:
     """Return what a row's sizes are called, which its name tells."""
-    name = row.name.removeprefix(f"layers.{row.layer}.")
+    name = name_without_tile(row.name.removeprefix(f"layers.{row.layer}."))
     piece, _, last = name.rpartition(".")
     if row.work is not None:
         return (piece, last) if last in _WORKS[1:] else (name, _WORKS[0])

@@ -5,7 +5,7 @@ from typing import Any
 
 from nadi.errors import Parameter, UsageError
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.execution import OVERLAP, Execution
+from nadi.estimates.execution import Execution
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.trace.operations import ITEMSIZE
 
@@ -35,7 +35,7 @@ def by_execution_names(given: Mapping[str, Iterable[Any]]) -> dict[str, tuple[An
 
 def execution_of_plan(
     plan: ParallelPlan, machine: MachineDescription, *, has_experts: bool = False,
-    overlap: str = "none", offload: Collection[str] = (),
+    offload: Collection[str] = (),
 ) -> Execution:  # fmt: skip
     """Give the execution that a plan is.
 
@@ -45,15 +45,14 @@ def execution_of_plan(
         With every default put in (``ParallelPlan.of``).
     has_experts
         Whether the model has; tensor parallel ranks can be replicas of them.
-    overlap, offload
-        As ``Execution.tensor_par_overlap``; what lives in the second tier, of ``OFFLOADED``.
+    offload
+        What lives in the second tier, of ``OFFLOADED``.
 
     Raises
     ------
     UsageError
         If an estimate does not have what the plan is; the message names what it has.
     """
-    _check_overlap(overlap)
     check_offload(offload)
     _refuse_others(plan)
     splits, tiers = plan.sequence_parallel and plan.tp > 1, _tiers(plan, machine)
@@ -72,7 +71,7 @@ def execution_of_plan(
         pipeline_interleaving=plan.chunks if plan.schedule == "interleaved" else 1,
         optimizer_sharding=sharded > 0,
         tensor_par_comm_type="rs_ag" if splits else "ar",
-        tensor_par_overlap=overlap,  # type: ignore[arg-type]
+        tensor_par_overlap=plan.overlap,
         seq_par_ag_redo=bool(splits) and training,
         data_par_overlap=training and replicates,
         weight_offload="weights" in offload,
@@ -103,15 +102,6 @@ def _refuse_others(plan: ParallelPlan) -> None:
         if not fits:
             what = f"{value} is generated and not estimated"
             raise UsageError([Parameter(name)], what, f"an estimate has {known}")
-
-
-def _check_overlap(overlap: str) -> None:
-    if overlap not in OVERLAP:
-        raise UsageError(
-            [Parameter("overlap", overlap)],
-            "there is no such value",
-            f"one of {', '.join(OVERLAP)}",
-        )
 
 
 def tier_of_offload(offload: Collection[str]) -> tuple[tuple[str, ...], str]:

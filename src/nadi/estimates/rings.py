@@ -16,7 +16,7 @@ from nadi.estimates.calculon.machine_description import (
 from nadi.systems.collective_times import known_times
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.systems.system import System
-from nadi.trace.arrays import Floats, Ints
+from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.rows import number_rows
 
 _REDUCTION = 3.0  # two operands are read, and one is written
@@ -76,18 +76,17 @@ def _by_dimensions(
     """Give the seconds of rings in each dimension, cut into chunks."""
     counts = _places(network, group)
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
-    sharing = _sharing(network, group, counts)
-    steps = _chunk_steps(machine, network, operation, size / chunks, counts, sharing)
+    links = _links(network, group, counts)
+    steps = _chunk_steps(machine, network, operation, size, chunks, counts, links)
     table = np.stack(np.broadcast_arrays(*steps))
-    slowest = table.argmax(axis=0)
-    step = table.max(axis=0)
-    # while the slowest dimension works on a chunk, the others work on those before and after it
-    others = table.sum(axis=0) - step
+    # while one dimension works on a chunk, the others work on those before and after it
+    whole = table.sum(axis=0)
+    least = (chunks - 1) * table + whole
     if operation == "all_reduce":
         # the last chunk comes back to it while it gathers the chunks before
-        later = np.where(np.arange(len(table))[:, None] > slowest, table, 0.0).sum(axis=0)
-        others = others - np.minimum(later, (chunks - 1) * step / 2)
-    seconds: Floats = network.start + chunks * step + others
+        later = whole - np.cumsum(table, axis=0)
+        least = least - np.minimum(later, (chunks - 1) * table / 2)
+    seconds: Floats = network.start + least.max(axis=0)
     return np.where((group.members > 1) & (size > 0), seconds, 0.0)
 
 
@@ -109,8 +108,8 @@ def shared_seconds(
         whole = _known(machine, machine.system, operation, size, group)
         return np.where(there & same, whole, 0.0)[None]
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
-    sharing = _sharing(network, group, counts)
-    steps = _chunk_steps(machine, network, operation, size / chunks, counts, sharing)
+    links = _links(network, group, counts)
+    steps = _chunk_steps(machine, network, operation, size, chunks, counts, links)
     if operation == "all_gather":
         steps.reverse()
     if operation == "all_reduce":  # what it gathers comes later, chunk by chunk, if it goes further
@@ -120,6 +119,21 @@ def shared_seconds(
         np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0)
         for step, count, beside in zip(steps, counts, others, strict=True)
     ])  # fmt: skip
+
+
+def share_a_link(machine: MachineDescription, group: RankGroup, other: RankGroup) -> Bools:
+    """Tell whether members of two groups send over the same link to a switch."""
+    found: Bools = np.zeros(1, dtype=np.bool_)
+    if machine.nested is None:
+        return found
+    places = zip(
+        machine.nested.dimensions, _places(machine.nested, group), _places(machine.nested, other),
+        strict=True,
+    )  # fmt: skip
+    for dimension, count, beside in places:
+        is_switch = not dimension.ways and not dimension.direct
+        found = found | ((count > 1) & (beside > 1) & is_switch)
+    return found
 
 
 def link_seconds(
@@ -175,8 +189,15 @@ def _places(network: NestedNetwork, group: RankGroup) -> list[Ints]:
     return found
 
 
-def _sharing(network: NestedNetwork, group: RankGroup, counts: list[Ints]) -> list[Ints]:
-    """Give by how much less of each dimension's bandwidth a group has, as others pass its links.
+class _Links(NamedTuple):
+    """What is between the members of groups in a dimension; int64, shape (groups,) or (1,)."""
+
+    groups: Ints  # how many share its links, so that each has so much less of its bandwidth
+    detour: Ints  # hops that a message of the last member to the first has more than others
+
+
+def _links(network: NestedNetwork, group: RankGroup, counts: list[Ints]) -> list[_Links]:
+    """Give what is between the members of a group in each dimension.
 
     Between neighbors of a group lie the members of as many others. Messages go the shorter way:
     what two members send both ways round goes one way, and the last member of some neighbors sends
@@ -184,12 +205,16 @@ def _sharing(network: NestedNetwork, group: RankGroup, counts: list[Ints]) -> li
     """
     stride, found = group.stride, []
     for dimension, count in zip(network.dimensions, counts, strict=True):
-        groups = np.ones(1, dtype=np.int64)
+        groups, detour = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
         if dimension.ways:
             between = np.clip(stride, 1, max(dimension.size // 2, 1))
             goes_round = (count * between >= dimension.size) & ((count > 2) | (dimension.size <= 2))
             groups = between * np.where(goes_round, 1, dimension.ways)
-        found.append(groups)
+            back = (count - 1) * between
+            if not dimension.is_line:
+                back = np.minimum(back, dimension.size - back)
+            detour = np.where(count > 1, np.maximum(back - between, 0), 0)
+        found.append(_Links(groups, detour))
         stride = np.maximum(stride // dimension.size, 1)
     return found
 
@@ -203,31 +228,35 @@ def _last_used(counts: list[Ints]) -> Ints:
 
 
 def _chunk_steps(
-    machine: MachineDescription, network: NestedNetwork, operation: str, chunk: Floats,
-    counts: list[Ints], sharing: list[Ints],
+    machine: MachineDescription, network: NestedNetwork, operation: str, size: Floats,
+    chunks: Floats, counts: list[Ints], links: list[_Links],
 ) -> list[Floats]:  # fmt: skip
-    """Give the seconds of a chunk in each dimension, whose links so many groups are sharing."""
+    """Give the seconds of a chunk in each dimension."""
     found = []
-    size = chunk
-    dimensions = list(zip(network.dimensions, counts, sharing, strict=True))
+    size = size / chunks
+    dimensions = list(zip(network.dimensions, counts, links, strict=True))
     if operation == "all_gather":  # slow links first, while there is little to move
         dimensions.reverse()
     memory = machine.mem1.GBps * 1e9
-    for dimension, count, groups in dimensions:
+    for dimension, count, (groups, detour) in dimensions:
         rate, latency = dimension.GBps * 1e9 / groups, dimension.latency * groups
         part = size / count
+        again = 2 if operation == "all_reduce" else 1
+        # of a round of turns, in which all members pass on what came over the detour, one is late
+        rounds = np.ceil(again * (count - 1) * chunks / count) / chunks
+        late = rounds * detour * dimension.latency
         # to all others at once on links of their own, or one after the other
         turns = np.minimum(count - 1, 1) if operation in dimension.direct else count - 1
         if operation == "all_gather":
-            step = turns * (latency + size / rate)
+            step = turns * (latency + size / rate) + late
             size = size * count
         elif operation == "all_to_all":
             step = np.where(count > 1, latency, 0.0) + turns * part / rate
         else:
-            again = 2 if operation == "all_reduce" else 1
             # while one of the groups that share a link reduces, another one sends
             alone = again * part / (dimension.GBps * 1e9) + _REDUCTION * part / memory
             step = turns * (again * latency + np.maximum(again * part / rate, alone))
+            step = step + late
             size = part
         found.append(step)
     return found

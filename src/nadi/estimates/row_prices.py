@@ -14,7 +14,7 @@ from nadi.estimates.calculon.machine_description import MachineDescription, proc
 from nadi.estimates.execution import Executions
 from nadi.estimates.part_structures import GATHERED_AGAIN, Amounts, PartProgram
 from nadi.estimates.rings import RankGroup, collective_seconds
-from nadi.models.job_rows import Row
+from nadi.models.llm.product_tiles import is_cut
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import Operations, op_class_code
 
@@ -34,11 +34,12 @@ class ProgramWays(NamedTuple):
 class RowPrices(NamedTuple):
     """What the operations of a program cost: float64, shape (rows, ways of the program)."""
 
-    seconds: Floats  # of each alone
+    seconds: Floats  # of each alone; of what is cut into tiles, of all parts
     matrix_seconds: Floats  # of products and attention, else 0
     # flops, bytes: of computation, else 0
     flops: Floats
     bytes: Floats
+    parts: Floats  # how many it is cut into, to go tile by tile beside another one; 0 if it is not
 
 
 def row_prices(
@@ -53,28 +54,56 @@ def row_prices(
     - ``datatype``: Of each of them, int64, shape (slots,): as for :func:`kernel_seconds`.
     - ``programs``: In each, every way once.
     """
-    works = np.flatnonzero(table.op_class > 0)
-    of_slots = np.zeros(table.flops.size)
-    of_slots[works] = kernel_seconds(machine, table.operations.at(works), datatype[works])
-    is_matrix = np.isin(table.op_class, (_GEMM, _ATTENTION))
-    found = []
-    for one in programs:
-        places = one.begin + one.program.slots[:, None]
-        seconds = of_slots[places]
-        matrix = np.where(is_matrix[places], seconds, 0.0)
-        flops, moved = (column[places].astype(float) for column in (table.flops, table.bytes))
-        found.append(RowPrices(seconds, matrix, flops, moved))
-    _price_communication(machine, groups, table, programs, found)
     num = ways.num_executions
     beside = _Beside(
         np.broadcast_to(ways.seq_par_ag_redo == 1, num),
         np.broadcast_to(~ways.is_named("tensor_par_overlap", "none"), num),
-        np.broadcast_to(ways.is_named("tensor_par_overlap", "pipe"), num),
+        np.broadcast_to(ways.is_named("tensor_par_overlap", "ring"), num),
         np.broadcast_to(processor_usage(machine, ways.tensor_par_net), num),
         np.broadcast_to(ways.tensor_par, num),
     )
+    all_parts = [_parts(one.program, beside.at(one.ways)) for one in programs]
+    places = [_places(one, parts) for one, parts in zip(programs, all_parts, strict=True)]
+    is_used = np.zeros(table.flops.size, dtype=np.bool_)
+    for used in places:
+        is_used[used] = True
+    works = np.flatnonzero(is_used & (table.op_class > 0))
+    of_slots = np.zeros(table.flops.size)
+    of_slots[works] = kernel_seconds(machine, table.operations.at(works), datatype[works])
+    is_matrix = np.isin(table.op_class, (_GEMM, _ATTENTION))
+    found = []
+    for place, parts in zip(places, all_parts, strict=True):
+        times = np.maximum(parts, 1.0)
+        seconds: Floats = of_slots[place] * times
+        matrix = np.where(is_matrix[place], seconds, 0.0)
+        flops: Floats = times * table.flops[place]
+        moved: Floats = times * table.bytes[place]
+        found.append(RowPrices(seconds, matrix, flops, moved, parts))
+    _price_communication(machine, groups, table, programs, found)
     for one, prices in zip(programs, found, strict=True):
-        _drop_and_overlap(beside, one, prices.seconds)
+        _drop_and_slow(beside.at(one.ways), one.program, prices.seconds)
+    return found
+
+
+def _parts(program: PartProgram, beside: _Beside) -> Floats:
+    """Give into how many parts each operation is cut in each way, 0 where there are no tiles."""
+    found = np.zeros((len(program.rows), beside.degree.size))
+    has_tiles = beside.overlaps & (beside.degree > 1)
+    if not has_tiles.any():
+        return found
+    tiles = np.where(has_tiles, beside.degree, 0.0)
+    of_ring = np.where(has_tiles & beside.is_ring, 1.0, tiles)
+    for place, product in program.beside.items():
+        stays = not is_cut(program.rows[place].comm_type, "ring")
+        found[place] = of_ring if stays else tiles
+        found[product] = tiles
+    return found
+
+
+def _places(one: ProgramWays, parts: Floats) -> Ints:
+    """Give where the operations of a program have their sizes, or those of a tile, in each way."""
+    slots, tiles = one.program.slots[:, None], one.program.tiles[:, None]
+    found: Ints = one.begin + np.where((tiles >= 0) & (parts > 0), tiles, slots)
     return found
 
 
@@ -107,17 +136,18 @@ def _price_communication(
             if row.role in groups and row.comm_type in PRICED_COLLECTIVES:
                 places.setdefault((row.role, row.comm_type), []).append((number, place))
     for (role, kind), rows in places.items():
-        sizes, ways = [], []
+        sizes, ways, parts = [], [], []
         for number, place in rows:
             one = programs[number]
             sizes.append(table.whole[one.begin + one.program.slots[place]])
             ways.append(one.ways)
-        size, way = np.concatenate(sizes), np.concatenate(ways)
+            parts.append(np.maximum(found[number].parts[place], 1.0))
+        size, way, times = (np.concatenate(one) for one in (sizes, ways, parts))
         group = RankGroup(*(
             column if column.size == 1 else column[way] for column in groups[role]
         ))  # fmt: skip
-        contributed = contributed_bytes(kind, size, group)
-        seconds = collective_seconds(machine, kind, contributed, group)
+        contributed = np.ceil(contributed_bytes(kind, size, group) / times)
+        seconds = times * collective_seconds(machine, kind, contributed, group)
         ends = np.cumsum([one.size for one in ways])[:-1]
         for (number, place), part in zip(rows, np.split(seconds, ends), strict=True):
             found[number].seconds[place] = part
@@ -134,50 +164,25 @@ class _Beside(NamedTuple):
 
     redo: Bools  # gathers once more for the gradients of weights
     overlaps: Bools
-    is_pipe: Bools
+    is_ring: Bools
     usage: Floats
     degree: Ints
 
     def at(self, ways: Ints) -> _Beside:
         """Give some ways."""
         return _Beside(
-            self.redo[ways], self.overlaps[ways], self.is_pipe[ways], self.usage[ways],
+            self.redo[ways], self.overlaps[ways], self.is_ring[ways], self.usage[ways],
             self.degree[ways],
         )  # fmt: skip
 
 
-def _drop_and_overlap(beside: _Beside, one: ProgramWays, seconds: Floats) -> None:
-    """Leave out gathers that are not done again, and overlap products with their collectives."""
-    here = beside.at(one.ways)
-    rows = one.program.rows
-    for place, row in enumerate(rows):
-        if row.role != "tp":
-            continue
-        if row.name.endswith(GATHERED_AGAIN):
-            seconds[place] = np.where(here.redo, seconds[place], 0.0)
-        elif (product := _product_beside(rows, place)) >= 0:
-            exposed = _exposed(seconds[place], seconds[product], here)
-            seconds[place] = np.where(here.overlaps, exposed, seconds[place])
-
-
-def _product_beside(rows: Sequence[Row], place: int) -> int:
-    """Return the product whose tiles a collective can go along with, -1 if there is none."""
-    row = rows[place]
-    if row.comm_type == "all_gather":
-        for later in range(place + 1, len(rows)):
-            work = rows[later].work
-            if work is not None and place in rows[later].waits:
-                return later if work.op_class == "gemm" else -1
-        return -1
-    before = [wait for wait in row.waits if wait >= 0]
-    work = rows[before[0]].work if before else None
-    return before[0] if work is not None and work.op_class == "gemm" else -1
-
-
-def _exposed(network: Floats, product: Floats, beside: _Beside) -> Floats:
-    """Return what collectives expose beside products, tile by tile; a pipe one tile more."""
-    tile = network / beside.degree
-    excess = np.maximum(network - product, 0.0) * (beside.degree - 1) / beside.degree
-    slowed = beside.usage * np.minimum(network, product)
-    exposed: Floats = excess + slowed + np.where(beside.is_pipe, tile, 0.0)
-    return exposed
+def _drop_and_slow(beside: _Beside, program: PartProgram, seconds: Floats) -> None:
+    """Leave out gathers that are not done again, and slow products beside their collectives."""
+    for place, row in enumerate(program.rows):
+        if row.role == "tp" and row.name.endswith(GATHERED_AGAIN):
+            seconds[place] = np.where(beside.redo, seconds[place], 0.0)
+    if not beside.overlaps.any():
+        return
+    for place, product in program.beside.items():
+        slowed = beside.usage * np.minimum(seconds[place], seconds[product])
+        seconds[product] += np.where(beside.overlaps, slowed, 0.0)

@@ -29,6 +29,7 @@ class ChunkSeconds(NamedTuple):
     layer: Floats
     first: Floats  # of the embedding
     last: Floats  # of the head
+    waits: Floats  # for a message that was sent before
     hop: Floats  # of a message; shape (executions,)
 
 
@@ -88,7 +89,10 @@ def _seconds(
 
     - ``cuts``: The layers of each chunk.
     """
-    took = [[cut * one for cut in cuts] for one in seconds.layer]
+    took = [
+        [cut * one + wait for cut in cuts]
+        for one, wait in zip(seconds.layer, seconds.waits, strict=True)
+    ]
     for way in range(2):
         took[way][0] = took[way][0] + seconds.first[way]
         took[way][-1] = took[way][-1] + seconds.last[way]

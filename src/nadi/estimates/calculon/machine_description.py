@@ -165,6 +165,7 @@ class NetworkDimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     direct: tuple[str, ...] = ()
     # in how many ways rings go over links that pass the ranks in between; 0 where none lies between
     ways: int = 0
+    is_line: bool = False  # whether its ends are not joined
 
 
 class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -133,9 +133,8 @@ def check_estimate(
     - ``estimate``: Its estimate, by the default rules.
     - ``model_name``: The name of the model, to find a published step time.
     - ``placed``: What simulates a job that offloads.
-    - Raises UsageError if the execution is Calculon's, of which no job is generated; if it overlaps
-      communication tile by tile, which no generated job does; or if it offloads, and nothing
-      simulates that.
+    - Raises UsageError if the execution is Calculon's, of which no job is generated; or if it
+      offloads, and nothing simulates that.
     """
     plan, offloaded = step.plan, _offloaded(step.execution)
     if offloaded and placed is None:
@@ -147,12 +146,6 @@ def check_estimate(
         raise UsageError(
             "a check of an estimate", "it needs a generated job, which no files of Calculon "
             "describe", "use options or a plan, and one of Nadi's systems",
-        )  # fmt: skip
-    if step.execution.tensor_par_overlap != "none":
-        raise UsageError(
-            "a check of an estimate", "operations of generated jobs exchange whole tensors, while "
-            "the estimate overlaps their communication with products, tile by tile",
-            "check the same plan without this overlap",
         )  # fmt: skip
     done = _simulated(step, plan, load_system(system, plan.world_size), placed)
     simulated = _simulated_parts(done)

@@ -21,6 +21,7 @@ from nadi.models.llm.options import (
     Inference,
     Lora,
     MicroBatch,
+    Overlap,
     Pp,
     Recompute,
     Schedule,
@@ -79,11 +80,6 @@ _Execution = Annotated[
     str, typer.Argument(metavar="[EXECUTION]", help="A file that says how it is run, instead of "
                         "options.", show_default=False),
 ]  # fmt: skip
-_Overlap = Annotated[
-    str, typer.Option("--overlap", metavar="HOW",
-                      help="Communication of tensor parallel ranks beside products, tile by tile: "
-                      "none, ring or pipe."),
-]  # fmt: skip
 _Offload = Annotated[
     str, typer.Option("--offload", metavar="TENSORS", show_default=False,
                       help="What lives in the second memory tier: weights, activations, "
@@ -104,7 +100,7 @@ _USUAL = {
     "tp": 1, "pp": 1, "dp": 1, "cp": 1, "ep": 1, "zero": None, "sequence_parallel": None,
     "micro_batch": 0, "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1,
     "ends_as_layers": False, "recompute": "none",
-    "attention": "flash", "dtype": "bfloat16", "inference": "", "lora": 0,
+    "attention": "flash", "dtype": "bfloat16", "inference": "", "lora": 0, "overlap": "none",
 }  # fmt: skip
 
 
@@ -115,8 +111,7 @@ def command(
     schedule: Schedule = "1f1b", chunks: Chunks = 1,
     ends_as_layers: EndsAsLayers = False, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
-    lora: Lora = 0,
-    overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
+    lora: Lora = 0, overlap: Overlap = "none", offload: _Offload = "", compat: Compat = "",
     sweep: SweepOver = None, output: SweepFile = None, overwrite: Overwrite = False,
     check: _Check = False, calibrate: Calibrate = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -126,7 +121,7 @@ def command(
         "micro_batch": micro_batch, "global_batch": global_batch, "sequence": seq,
         "schedule": schedule, "chunks": chunks, "ends_as_layers": ends_as_layers,
         "recompute": recompute, "attention": attention, "dtype": dtype, "inference": inference,
-        "lora": lora,
+        "lora": lora, "overlap": overlap,
     }  # fmt: skip
     _check_alone(execution, fields)
     check_output(output, bool(sweep), overwrite=overwrite)
@@ -141,9 +136,8 @@ def command(
     if sweep and check:
         raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
     if is_network(model):
-        others = {"--overlap": overlap != "none", "--offload": offload, "--compat": compat,
-                  "--sweep": sweep, "--check": check, "--calibrate": calibrate,
-                  "EXECUTION": execution}  # fmt: skip
+        others = {"--offload": offload, "--compat": compat, "--sweep": sweep, "--check": check,
+                  "--calibrate": calibrate, "EXECUTION": execution}  # fmt: skip
         _estimate_network(model, system, fields, others, as_json=as_json)
         return
     fields["zero"] = 1 if zero is None else zero
@@ -153,13 +147,13 @@ def command(
         from nadi.estimates.sweep_axes import parse_axes
         from nadi.estimates.sweeps import sweep_estimates
 
-        described = describe_sweep(*asked, overlap=overlap, offload=tensors, calibration=measured)
+        described = describe_sweep(*asked, offload=tensors, calibration=measured)
         axes = parse_axes(sweep, described, rules)
         frame = sweep_estimates(described, axes, rules).frame()
         title = f"{Path(model).stem} on {Path(system).stem}"
         show_sweep(frame, axes, title, output, as_json=as_json)
         return
-    step = describe_step(*asked, overlap=overlap, offload=tensors, calibration=measured)
+    step = describe_step(*asked, offload=tensors, calibration=measured)
     _estimate(step, rules, (model, system) if check else None, as_json=as_json)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -30,14 +30,10 @@ from nadi.estimates.stated_files import (
 from nadi.models.llm.generated_jobs import checked_plan
 from nadi.models.llm.language_model import LanguageModel, language_model_from
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.models.llm.stage_traces import plan_from
 from nadi.systems.system_file import SystemFile
 
 if TYPE_CHECKING:
     from nadi.estimates.calibration import Calibration
-
-_OVERLAP = "overlap"
-
 
 PlanOrFile: TypeAlias = ParallelPlan | Mapping[str, Any] | str | Path
 
@@ -51,15 +47,9 @@ class DescribedStep(NamedTuple):
     plan: ParallelPlan | None
 
 
-class _PlanKeys(ParallelPlan, frozen=True, kw_only=True):
-    """What says how a model is run: the fields of a plan, and what an estimate has beside them."""
-
-    overlap: Literal["none", "ring", "pipe"] = "none"
-
-
 def describe_step(
     model: str | Path | LanguageModel, system: str | Path, plan: PlanOrFile, *,
-    overlap: str = "none", offload: Collection[str] = (), calibration: Calibration | None = None,
+    offload: Collection[str] = (), calibration: Calibration | None = None,
 ) -> DescribedStep:  # fmt: skip
     """Find a model and a system, and make an execution.
 
@@ -72,7 +62,7 @@ def describe_step(
     plan
         A :class:`nadi.models.ParallelPlan`, its fields, a file of them, or Calculon's execution
         file, which may also stand before the system's file, as Calculon has it.
-    overlap, offload
+    offload
         As for :func:`nadi.estimates.execution_of_plan`.
     calibration
         What was measured on the system (:func:`nadi.estimates.read_calibration`).
@@ -85,7 +75,7 @@ def describe_step(
         If there is no such name, or they do not fit together.
     """
     system, plan = system_and_plan(system, plan)
-    fields = _fields_of(plan, overlap, offload)
+    fields = _fields_of(plan, offload)
     if fields is None:
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs, calibration=calibration)
@@ -101,20 +91,20 @@ def describe_step(
             'state memory.remote or memory.tiers in a copy of the file, such as kind = "per-rank", '
             'bandwidth = "64 GB/s", capacity = "512 GiB"',
         )  # fmt: skip
-    execution = _execution(described, machine, checked, overlap, offload)
+    execution = _execution(described, machine, checked, offload)
     return DescribedStep(described, machine, execution, checked)
 
 
 def describe_sweep(
     model: str | Path | LanguageModel, system: str | Path, plan: PlanOrFile, *,
-    overlap: str = "none", offload: Collection[str] = (), calibration: Calibration | None = None,
+    offload: Collection[str] = (), calibration: Calibration | None = None,
 ) -> Described:  # fmt: skip
     """Find the same as :func:`describe_step`, and what files state of it, to vary any key.
 
     The second memory tier may be one that the sweep adds.
     """
     system, plan = system_and_plan(system, plan)
-    fields = _fields_of(plan, overlap, offload)
+    fields = _fields_of(plan, offload)
     if fields is None:
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs, calibration=calibration)
@@ -124,7 +114,6 @@ def describe_sweep(
     sequence = int(fields.get("sequence", 0) or 0)
     machine = read_machine(system, tier=tier, calibration=calibration)
     start = Described(_model(model, sequence), machine, _template(1, 1))
-    fields[_OVERLAP] = overlap
     found = _with_files(start, model, system, fields, (offload, tier), calibration)
     assert found.files is not None
     return found.files.describe(found)
@@ -140,14 +129,14 @@ def describe_search(
     return _with_files(described, model, system, calibration=calibration)
 
 
-def _fields_of(plan: PlanOrFile, overlap: str, offload: Collection[str]) -> dict[str, Any] | None:
+def _fields_of(plan: PlanOrFile, offload: Collection[str]) -> dict[str, Any] | None:
     """Return the fields of a plan; None for Calculon's execution, which states all by itself."""
     if isinstance(plan, ParallelPlan):
         return msgspec.structs.asdict(plan)
     fields = dict(plan) if isinstance(plan, Mapping) else read_plan_fields(plan)
-    if fields is None and (offload or overlap != "none"):
+    if fields is None and offload:
         raise UsageError(
-            str(plan), "Calculon's execution says what overlaps and what is offloaded, too",
+            str(plan), "Calculon's execution says what is offloaded, too",
             "change it there, or use a plan of Nadi's",
         )  # fmt: skip
     return fields
@@ -160,7 +149,7 @@ def _with_files(
 ) -> Described:  # fmt: skip
     """Add what Nadi's own files state, and how all is described by it."""
     kinds: dict[str, type[msgspec.Struct]] = {
-        "model": LanguageModel, "machine": SystemFile, "execution": _PlanKeys
+        "model": LanguageModel, "machine": SystemFile, "execution": ParallelPlan
     }  # fmt: skip
     language = None if isinstance(model, LanguageModel) else read_language_keys(model)
     keys = {"model": language, "machine": read_machine_keys(system), "execution": plan}
@@ -179,16 +168,14 @@ def _with_files(
             now = now._replace(model=model_of_language_model(stated, length))
         checked = None
         if "execution" in told:
-            how = plan_from(_PlanKeys, told["execution"]).overlap
-            here = {name: one for name, one in told["execution"].items() if name != _OVERLAP}
-            _, checked = checked_plan(now.model.language_model, here)
+            _, checked = checked_plan(now.model.language_model, told["execution"])
         if "machine" in told:
             ranks = checked.world_size if checked else now.execution.num_procs
             now = now._replace(
                 machine=machine_from_keys(told["machine"], system, ranks, tier, calibration)
             )
         if checked is not None:
-            execution = _execution(now.model, now.machine, checked, how, offload)
+            execution = _execution(now.model, now.machine, checked, offload)
             now = now._replace(execution=execution)
         return now
 
@@ -206,13 +193,11 @@ def _model(model: str | Path | LanguageModel, sequence: int = 0) -> ModelDescrip
 
 
 def _execution(
-    model: ModelDescription, machine: MachineDescription, plan: ParallelPlan, overlap: str,
+    model: ModelDescription, machine: MachineDescription, plan: ParallelPlan,
     offload: Collection[str],
 ) -> Execution:  # fmt: skip
     has_experts = model.language_model.moe is not None
-    return execution_of_plan(
-        plan, machine, has_experts=has_experts, overlap=overlap, offload=offload
-    )
+    return execution_of_plan(plan, machine, has_experts=has_experts, offload=offload)
 
 
 def _template(ranks: int, batch: int) -> Execution:

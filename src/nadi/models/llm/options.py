@@ -76,6 +76,13 @@ Recompute = Annotated[
 ]
 
 
+Overlap = Annotated[
+    str, typer.Option("--overlap", metavar="HOW",
+                      help="Communication of tensor parallel ranks beside products, tile by tile: "
+                      "none, ring or pipe."),
+]  # fmt: skip
+
+
 Attention = Annotated[str, typer.Option("--attention", metavar="KIND", help="flash, or unfused.")]
 
 

@@ -28,6 +28,7 @@ from nadi.trace.work import part_computed
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 _CountOrUsual = Annotated[int, msgspec.Meta(ge=0, le=1 << 24)]
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+Overlap = Literal["none", "ring", "pipe"]
 _LARGEST_WORLD = 1 << 24
 _SPLIT_BACKWARD = ("zero-bubble", "zero-bubble-h2", "dualpipe")
 
@@ -61,6 +62,10 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recompute
         What is computed anew for the backward: ``selective`` the core of attention, ``full`` each
         layer from its input.
+    overlap
+        How products go along with the communication of tensor parallel ranks
+        (:mod:`~nadi.models.llm.product_tiles`): ``none`` before or after it, or in tiles beside
+        it, as ``ring`` or ``pipe``.
     attention
         ``flash`` keeps no scores and recomputes them (arXiv 2205.14135); ``unfused`` is a product,
         a softmax and a product.
@@ -99,6 +104,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inference: Literal["", "prefill", "decode"] = ""
     prefix: _Tokens = 0
     lora: _CountOrUsual = 0
+    overlap: Overlap = "none"
 
     def of(self, model: LanguageModel) -> ParallelPlan:
         """Return the plan with every default put in, checked against a model.
@@ -284,6 +290,9 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             unfit("sequence", what, f"{self.prefix + (below or of_ranks)} would fit")
         if self.inference == "decode" and self.cp > 1:
             unfit("cp", "context parallel decoding is not generated", "use cp=1")
+        if self.overlap != "none" and self.tokens % self.tp:
+            what = f"{self.tokens} tokens of a micro-batch cannot be cut into {self.tp} tiles"
+            unfit("overlap", what, "leave it out, or take more tokens")
         of_step = self.dp * self.micro_batch
         if self.global_batch % of_step:
             below = self.global_batch - self.global_batch % of_step

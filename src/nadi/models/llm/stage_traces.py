@@ -45,6 +45,7 @@ from nadi.models.llm.pipeline_schedules import (
     StageOrder,
     neighbors,
 )
+from nadi.models.llm.product_tiles import tiled
 from nadi.models.row_traces import StepOrder, trace_of_rows
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Trace
@@ -408,15 +409,16 @@ def _step(model: LanguageModel, plan: ParallelPlan, stage: int, order: StageOrde
     places, chunks = _places(plan, stage), stage_chunks(model, plan, stage)
     lasting = LastingTensors(model, plan, [one for chunk in chunks for one in chunk.layers])
     tensors = _tensors(model, plan, stage, chunks, lasting)
-    made = []
+    made: list[Sequence[Row]] = []
     # all forwards come first, then those gradients of inputs that are apart
     for of_phase, of_chunk, is_last in different.T.tolist():
         own, links, flow = chunks[of_chunk], places[of_chunk].links, tensors[of_chunk]
         if of_phase == FORWARD:
-            made.append(forward_rows(model, plan, own, links, flow))
-            continue
-        kind = BackwardKind(*_BACKWARDS[of_phase], bool(is_last))
-        made.append(backward_rows(model, plan, own, links, flow, kind))
+            rows = forward_rows(model, plan, own, links, flow)
+        else:
+            kind = BackwardKind(*_BACKWARDS[of_phase], bool(is_last))
+            rows = backward_rows(model, plan, own, links, flow, kind)
+        made.append(tiled(rows, plan.overlap, plan.tp))
     pieces, micro_batches = number.reshape(-1), order.micro_batch
     if not plan.inference:
         made.append(optimizer_rows(model, plan, chunks, lasting))
