@@ -27,7 +27,7 @@ from nadi.estimates.layer_programs import (
     kept_of,
     layer_shares,
     moved_again,
-    rows_of,
+    part_rows,
     sizes_of,
     structures_of,
     variants_of,
@@ -285,7 +285,7 @@ def _ways(model: LanguageModel, columns: Executions) -> _Ways:
     if len(overlaps) == 1:
         overlaps *= len(variants)
     structures = [structures_of(model, variant) for variant in variants]
-    rows = [rows_of(model, *one) for one in zip(variants, overlaps, strict=True)]
+    rows = [part_rows(model, *one) for one in zip(variants, overlaps, strict=True)]
     kept = [
         [
             (*moved_again(part.pieces, backward), *kept_of(part.pieces, variant))

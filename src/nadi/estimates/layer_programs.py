@@ -132,7 +132,7 @@ def structures_of(
     return _structures(_with_keys(model, variant), variant.of_structure)
 
 
-def rows_of(
+def part_rows(
     model: LanguageModel, variant: Variant, overlap: str
 ) -> tuple[tuple[tuple[Row, ...], tuple[Row, ...]], ...]:
     """Give the operations of each part forward and backward, tile by tile where they overlap."""
