@@ -32,7 +32,13 @@ from nadi.estimates.layer_programs import (
     structures_of,
     variants_of,
 )
-from nadi.estimates.part_structures import Amounts, PartProgram, count_moved_tensors, weight_uses
+from nadi.estimates.part_structures import (
+    Amounts,
+    PartProgram,
+    count_moved_tensors,
+    visited_again,
+    weight_uses,
+)
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.models.job_rows import COMPUTE, Row
@@ -286,9 +292,12 @@ def _ways(model: LanguageModel, columns: Executions) -> _Ways:
         overlaps *= len(variants)
     structures = [structures_of(model, variant) for variant in variants]
     rows = [part_rows(model, *one) for one in zip(variants, overlaps, strict=True)]
+    # many variants have the rows of one structure
+    backwards = {id(backward): backward for of_parts in rows for _, backward in of_parts}
+    again = {key: visited_again(backward) for key, backward in backwards.items()}
     kept = [
         [
-            (*moved_again(part.pieces, backward), *kept_of(part.pieces, variant))
+            (*moved_again(part.pieces, again[id(backward)]), *kept_of(part.pieces, variant))
             for part, (_, backward) in zip(found.parts, of_parts, strict=True)
         ]
         for found, variant, of_parts in zip(of_variants, variants, rows, strict=True)

@@ -24,9 +24,9 @@ from nadi.estimates.execution import (
 from nadi.estimates.part_structures import (
     Amounts,
     PartProgram,
+    VisitedAgain,
     amounts_of,
     structure_of,
-    visited_again,
 )
 from nadi.models.job_rows import Row
 from nadi.models.llm.chunk_tensors import cache_width
@@ -254,9 +254,9 @@ def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, ...]:
     return kept, stored, *until
 
 
-def moved_again(pieces: Sequence[Piece], backward: Sequence[Row]) -> tuple[int, int]:
+def moved_again(pieces: Sequence[Piece], again: VisitedAgain) -> tuple[int, int]:
     """Give the bytes that a part stores, and loads, between uses in one backward."""
-    loaded, stored = visited_again(backward)
+    loaded, stored = again
     sizes = {piece.name: piece.kept for piece in pieces}
     of_stored = sum(sizes[name] for name in stored)
     return of_stored, of_stored + sum(sizes[name] for name in loaded - stored)

@@ -6,7 +6,7 @@ once for each structure; where each of their rows takes its sizes from is found 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -109,7 +109,10 @@ def _program(rows: Sequence[Row], places: Mapping[_Slot, int]) -> PartProgram:
     return PartProgram(tuple(rows), numbers, beside, tiles)
 
 
-def visited_again(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
+VisitedAgain: TypeAlias = tuple[frozenset[str], frozenset[str]]
+
+
+def visited_again(rows: Sequence[Row]) -> VisitedAgain:
     """Name the pieces whose tensors leave and come back within one direction of a part.
 
     Their uses are too far apart for them to stay meanwhile. The first ones only come back: they
@@ -134,14 +137,16 @@ def weight_uses(rows: Sequence[Row]) -> tuple[int, int, int, int]:
 
     The weights of experts, of which both are the last two, are a tensor of their own.
     """
-    found: tuple[int, ...] = ()
-    for role in ("dp", "edp"):
-        uses = [
-            turn for turn, row in enumerate(rows)
-            if any(f".{role}.weights" in one.storage for part in row.operands for one in part)
-        ]  # fmt: skip
-        found += (uses[0], len(rows) - uses[-1]) if uses else (len(rows), len(rows))
-    return found[0], found[1], found[2], found[3]
+    uses: dict[str, tuple[int, int]] = {}  # the first and the last, by their role
+    for turn, row in enumerate(rows):
+        for operands in row.operands:
+            for one in operands:
+                if one.role == "weights":
+                    role = one.storage.split(".")[-2]
+                    uses[role] = uses.get(role, (turn, turn))[0], turn
+    none = len(rows), 0
+    (first, last), (first_expert, last_expert) = (uses.get(role, none) for role in ("dp", "edp"))
+    return first, len(rows) - last, first_expert, len(rows) - last_expert
 
 
 def count_moved_tensors(there: Sequence[Row], back: Sequence[Row]) -> tuple[int, int]:
