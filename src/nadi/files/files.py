@@ -135,11 +135,15 @@ def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
         raise _unreadable(path, error) from None
     if not head.startswith(_GZIP_MAGIC):
         return head
-    try:
-        content = isal_zlib.decompressobj(wbits=31).decompress(head, size)
-    except isal_zlib.error as error:  # type: ignore[misc]
-        raise _broken_gzip(path, error) from None
-    return bytes(content)
+    content = b""
+    while head.startswith(_GZIP_MAGIC) and len(content) < size:  # it may have several members
+        member = isal_zlib.decompressobj(wbits=31)
+        try:
+            content += member.decompress(head, size - len(content))
+        except isal_zlib.error as error:  # type: ignore[misc]
+            raise _broken_gzip(path, error) from None
+        head = member.unused_data
+    return content
 
 
 @dataclass(frozen=True, eq=False)
