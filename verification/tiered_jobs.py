@@ -212,9 +212,7 @@ def offload(checks: Checks) -> None:
                 machine = msgspec.structs.replace(step.machine, mem2=msgspec.structs.replace(
                     step.machine.mem2, GiB=1e6, GBps=rate, latency=own.latency / 1e9, duplex=True,
                 ))  # fmt: skip
-                execution = execution_of_plan(
-                    step.plan, machine, has_experts=False, overlap="none", offload=[role]
-                )
+                execution = execution_of_plan(step.plan, machine, offload=[role])
                 estimated = estimate(step.model, machine, execution).seconds / without
                 staging = plain.staging(there)
                 tier = plain.chosen(ByRules(parse_rules(f"{role}=cxl")), there, staging)
