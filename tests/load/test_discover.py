@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.analyses.analyses import analyze
+from nadi.analyses.analyses import analyze, analyze_all
 from nadi.cli import main
 from nadi.recordings.discover import TraceIdentity, list_files, with_ranks
 from nadi.recordings.job_of_files import load_devices, load_job
@@ -220,6 +220,21 @@ def test_memory_snapshots_of_a_job_are_found_beside_its_traces(
     assert found.snapshots == ([snapshots] if with_traces else [])
     codes = found.issues["code"].to_list()
     assert ("job.snapshots" in codes) == with_traces
+
+
+def test_broken_memory_snapshots_cost_no_other_analysis(demo_folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "job/profiling/memory_snapshot/step_000000000010/000000_step_10.pickle"
+    traces = tmp_path / "job/traces"
+    traces.mkdir(parents=True)
+    for rank in range(2):
+        shutil.copy(demo_folder / f"device_{rank}.json.gz", traces / f"rank{rank}.json.gz")
+    alone = analyze_all(tmp_path / "job")
+    assert str(alone["memory-holders"]).endswith("record with profile_memory=True")
+    place.parent.mkdir(parents=True)
+    place.write_bytes(pickle.dumps(memory_snapshot(), 4)[:-20])
+    found = analyze_all(tmp_path / "job")
+    assert "the pickle is broken or was cut off" in str(found["memory-holders"])
+    assert found["annotations"].equals(alone["annotations"])  # type: ignore[union-attr,arg-type]
 
 
 @pytest.mark.parametrize("below", ["profile_traces/iteration_5", "torch_profile"])

@@ -165,25 +165,46 @@ def _of_ranks(
     options: _Options,
 ) -> _Found:  # fmt: skip
     single = [one for one in chosen if not one.of_job]
+    files = find_files(list(places.paths), places.capture)
+    found = _of_each(single, places, files, executor, progress, options)
+    lacking = [one for one in single
+               if one.group == "memory" and isinstance(found[one.name], str)]  # fmt: skip
+    if lacking and files.snapshots:
+        found |= _of_snapshots(lacking, found, files.snapshots, progress, options)
+    of_job = [one for one in chosen if one.of_job]
+    if of_job:
+        found |= _of_job(of_job, places, progress, options)
+    return {one.name: found[one.name] for one in chosen}
+
+
+def _of_each(
+    single: Sequence[Analysis], places: _Places, files: TraceFiles, executor: Executor | None,
+    progress: _Progress, options: _Options,
+) -> _Found:  # fmt: skip
+    """Run the analyses that take one rank after the other."""
     parts: list[_Found] = []
     paths, capture = places
-    files = find_files(list(paths), capture)
     are_alone = are_large(paths) if len(files.devices) < 2 else _may_be_ranks(files.devices)
     if single and not are_alone:
         traces = load_devices(*paths, capture=capture, progress=progress)
         parts = [_of_trace(trace, single, options) for trace in traces]
     elif single:
         parts = _of_files(files, [one.name for one in single], executor, progress, options)
-    found = {one.name: _joined([part[one.name] for part in parts]) for one in single}
-    lacking = [one for one in single
-               if one.group == "memory" and isinstance(found[one.name], str)]  # fmt: skip
-    if lacking and files.snapshots:  # which the same program wrote beside its traces
-        held = _of_ranks(lacking, _Places(files.snapshots, ""), executor, progress, options)
-        found |= {name: one for name, one in held.items() if not isinstance(one, str)}
-    of_job = [one for one in chosen if one.of_job]
-    if of_job:
-        found |= _of_job(of_job, places, progress, options)
-    return {one.name: found[one.name] for one in chosen}
+    return {one.name: _joined([part[one.name] for part in parts]) for one in single}
+
+
+def _of_snapshots(
+    lacking: Sequence[Analysis], found: _Found, snapshots: Sequence[Path], progress: _Progress,
+    options: _Options,
+) -> _Found:  # fmt: skip
+    """Ask the snapshots beside traces for what these lack; the program wrote both."""
+    places = _Places(snapshots, "")
+    try:
+        held = _of_each(lacking, places, find_files(snapshots), None, progress, options)
+    except InputError as error:  # other analyses have their answers
+        return {one.name: f"{found[one.name]}; the memory snapshots beside it: {error}"
+                for one in lacking}  # fmt: skip
+    return {name: one for name, one in held.items() if not isinstance(one, str)}
 
 
 def _operation_table(paths: Sequence[Path | str]) -> OperationTable | None:

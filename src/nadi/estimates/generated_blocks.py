@@ -27,7 +27,7 @@ from nadi.estimates.layer_programs import (
     kept_of,
     layer_shares,
     moved_again,
-    part_rows,
+    rows_of_parts,
     sizes_of,
     structures_of,
     variants_of,
@@ -291,7 +291,7 @@ def _ways(model: LanguageModel, columns: Executions) -> _Ways:
     if len(overlaps) == 1:
         overlaps *= len(variants)
     structures = [structures_of(model, variant) for variant in variants]
-    rows = [part_rows(model, *one) for one in zip(variants, overlaps, strict=True)]
+    rows = [rows_of_parts(model, *one) for one in zip(variants, overlaps, strict=True)]
     # many variants have the rows of one structure
     backwards = {id(backward): backward for of_parts in rows for _, backward in of_parts}
     again = {key: visited_again(backward) for key, backward in backwards.items()}

@@ -132,7 +132,7 @@ def structures_of(
     return _structures(_with_keys(model, variant), variant.of_structure)
 
 
-def part_rows(
+def rows_of_parts(
     model: LanguageModel, variant: Variant, overlap: str
 ) -> tuple[tuple[tuple[Row, ...], tuple[Row, ...]], ...]:
     """Give the operations of each part forward and backward, tile by tile where they overlap."""

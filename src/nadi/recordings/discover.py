@@ -208,12 +208,15 @@ def _files_of(folder: Path, found: TraceFiles) -> list[Path]:
 def _of_iterations(folder: Path, found: TraceFiles) -> list[Path]:
     """Return the files of the last iteration, if a folder has one for each, as torchtitan's.
 
-    Megatron writes the files into a folder of a known name. Memory snapshots are read where there
-    are no traces. A job may have ended while it wrote the
-    last iteration: if that has fewer files than the one before, this is read.
+    Megatron writes the files into a folder of a known name. A job may have ended while it wrote the
+    last iteration: if that has fewer files than the one before, this is read. Memory snapshots are
+    read where there are no traces.
     """
-    traces, snapshots = ([folder / inner for inner in names if (folder / inner).is_dir()]
-                         for names in (_TRAINING, _SNAPSHOTS))  # fmt: skip
+    traces, snapshots = (
+        [folder / inner for inner in names
+         if (folder / inner).is_dir() and any((folder / inner).iterdir())]
+        for names in (_TRAINING, _SNAPSHOTS)
+    )  # fmt: skip
     if traces:
         found.snapshots += snapshots
     below = traces or snapshots

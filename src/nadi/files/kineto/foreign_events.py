@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -50,7 +49,6 @@ _NUMBERED = re.compile(
 )
 _BETWEEN = b",\n"  # two events, as kernels write them
 _LEAST_ROOM = 64  # texts
-_MOST_KEPT = 1 << 14  # texts of members
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,7 +292,6 @@ def _given_members(part: ForeignEvents) -> GivenMembers:
     )
 
 
-@lru_cache(_MOST_KEPT)
 def _place_of_member(text: str) -> int:
     """Return where the number that follows a text goes, as :class:`GivenMembers` says."""
     has_value = text.endswith(":")
