@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from numbers import Real
@@ -27,7 +28,7 @@ from nadi.units import printable
 
 __all__ = [
     "FormatError", "InputError", "NadiError", "PairError", "Parameter", "UsageError", "check_kind",
-    "checked",
+    "checked", "parameters_of_file",
 ]  # fmt: skip
 
 
@@ -90,6 +91,21 @@ def _spelled(wording: Wording, spell: Callable[[Parameter], str]) -> str:
 
 class UsageError(NadiError):
     """An invalid request: an unknown step, an expression that does not parse."""
+
+
+@contextmanager
+def parameters_of_file(path: str) -> Iterator[None]:
+    """Name parameters in errors as the keys of a file, in which they are stated.
+
+    Raises
+    ------
+    UsageError
+        As inside, with the file and the JSON path.
+    """
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{path}: $.{error.where}", error.what, error.remedy) from None
 
 
 def check_kind(name: str, value: object, kind: type, remedy: str) -> None:

@@ -92,3 +92,23 @@ def test_an_execution_of_calculon_takes_no_offloading_beside_it(
 ) -> None:
     assert main(["estimate", *FILES, "--offload", "weights"]) == 2
     assert "Calculon's execution says what is offloaded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ('overlap = "rng"', "$.overlap='rng': there is no such value; use one of none, ring, pipe"),
+        ("tp = 3", "$.tp: 3 does not divide the model's heads, 32"),
+        ("tpp = 3", "$.tpp: a plan has no such field"),
+    ],
+)
+def test_what_is_wrong_in_a_plan_s_file_is_named_by_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: str, said: str
+) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(f"{plan}\n")
+    assert main(["estimate", "llama3-8b", "dgx-h100", str(path)]) == 2
+    assert f"{path}: {said}" in capsys.readouterr().err
+    path.write_text(f'model = "llama3-8b"\n{plan}\n')
+    assert main(["memory", "place", str(path), "--system", "dgx-h100-cxl"]) == 2
+    assert f"{path}: {said}" in capsys.readouterr().err

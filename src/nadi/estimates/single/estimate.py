@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from nadi.errors import UsageError
+from nadi.errors import UsageError, parameters_of_file
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.described_systems import model_of_language_model
 from nadi.estimates.estimated_model import ModelDescription
@@ -82,7 +83,9 @@ def describe_step(
         return DescribedStep(_model(model), machine, execution, None)
     stated = fields.get("sequence")
     described = _model(model, stated if isinstance(stated, int) else 0)  # else it is refused next
-    _, checked = checked_plan(described.language_model, fields)
+    is_file = isinstance(plan, str | Path)
+    with parameters_of_file(str(plan)) if is_file else nullcontext():
+        _, checked = checked_plan(described.language_model, fields)
     offload, tier = tier_of_offload(offload)
     machine = read_machine(system, checked.world_size, tier, calibration)
     if offload and not machine.mem2.GiB:

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.errors import FormatError, Parameter, UsageError, checked
+from nadi.errors import FormatError, Parameter, UsageError, checked, parameters_of_file
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.described_systems import machine_of_system, model_of_language_model
 from nadi.estimates.plan_execution import OFFLOADED, execution_of_plan
@@ -54,6 +54,7 @@ from nadi.memory.staged_moves import Staging
 from nadi.memory.table_lookups import RowCache
 from nadi.memory.tier_accounts import tiered_job
 from nadi.models.llm.generated_jobs import checked_plan, llm_job
+from nadi.models.llm.language_model import load_language_model
 from nadi.progress import tell
 from nadi.recordings.jobs import given_job, read_job
 from nadi.recordings.step_marks import num_steps_of
@@ -389,12 +390,16 @@ def read_job_or_plan(
 
     - Raises InputError as :func:`nadi.recordings.read_job`, or if a plan does not say of which
       model.
+    - Raises UsageError if there is no such model, or a plan does not fit it.
     """
     if Path(path).suffix not in PLAN_SUFFIXES:
         return read_job(path, progress)
     fields = read_plan_fields(path)
     if not fields or not isinstance(fields.get("model"), str):
         raise FormatError(path, "it states no model", 'such as model = "llama3-8b"')
+    model = load_language_model(fields["model"])
+    with parameters_of_file(path):
+        checked_plan(model, {name: one for name, one in fields.items() if name != "model"})
     return fields
 
 
