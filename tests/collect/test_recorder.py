@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import gzip
 import importlib.util
 import json
@@ -368,7 +369,9 @@ def test_a_true_program(tmp_path: Path) -> None:
         for _ in range(9):
             answer = layer(read())
             compute_in_a_fork(lambda: true.ones(2) + 1)
-            answer.sum().backward()
+            total = answer.sum()
+            gc.collect()
+            total.backward()
             recording.step()
     run = nadi.run(tmp_path / "traces", by="module")
     assert len(run.steps) == 3
@@ -380,6 +383,7 @@ def test_a_true_program(tmp_path: Path) -> None:
     names = run.path.by_operation()["name"].to_list()
     assert "aten::addmm" in names
     assert any(re.match(r"wait in test_recorder\.py\(\d+\): .*read$", name) for name in names)
+    assert "garbage collection" in names
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import os
@@ -17,7 +18,9 @@ import pytest
 
 import nadi
 from nadi.pytorch.collecting.hook import recorded_steps
+from nadi.pytorch.collecting.hook.garbage_timer import GarbageTimer
 from nadi.pytorch.collecting.hook.sampled_gaps import (
+    GARBAGE,
     Called,
     Named,
     Sample,
@@ -25,6 +28,7 @@ from nadi.pytorch.collecting.hook.sampled_gaps import (
     StackSampler,
     _ran_ns,
     _stack,
+    garbage_spans,
     is_of_program,
     lock_waits,
     name_gaps,
@@ -323,6 +327,65 @@ def test_waits_for_the_lock_inside_of_operations_and_in_equal_steps_only(
     waits = lock_waits(found, observed, timed, [9 * MS], {})
     assert [wait.name for wait in waits] == [IN_COUNT] * is_lock
     assert lock_waits(found, spans(0, MS), timed, [9 * MS], {}) == []
+
+
+def test_collections_of_garbage_are_noted_while_the_timer_is_on() -> None:
+    timer = GarbageTimer()
+    gc.collect()
+    before = time.time_ns()
+    timer.start()
+    gc.collect()
+    timer.stop()
+    after = time.time_ns()
+    gc.collect()
+    timer.stop()
+    found = [one for one in timer.collections if one[0] == threading.get_native_id()]
+    assert found
+    assert all(before <= begin <= end <= after for _, begin, end in found)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "kept"),
+    [
+        (3, 7, (3, 7)),
+        (1.9995, 7, (2.000001, 7)),  # the clocks differ: it cannot begin in an operation
+        (3, 10.0003, (3, 9.999999)),
+        (0.5, 1.5, (0.5, 1.5)),  # inside of an operation
+        (3, 3.01, None),
+        (-9, -5, None),  # before the steps
+        (13, 14, None),
+    ],
+)
+def test_collections_of_garbage_cross_no_operation(
+    begin: float, end: float, kept: tuple[float, float] | None
+) -> None:
+    timed = [Span(1, 0, 12 * MS, "ProfilerStep#1"), Span(1, 0, 2 * MS, "aten::a"),
+             Span(1, 10 * MS, 11 * MS, "aten::b")]  # fmt: skip
+    noted = [(1, round(begin * MS), round(end * MS))]
+    found = garbage_spans([*noted, (2, 3 * MS, 7 * MS)], timed)
+    assert found == [
+        Span(1, *(round(time * MS) for time in kept), GARBAGE, is_range=True)
+        for kept in ([kept] if kept else [])
+    ]
+
+
+def test_what_collects_garbage_is_no_function() -> None:
+    timed = spans(0, 10 * MS)[:3]
+    garbage = Span(1, 3 * MS, 7 * MS, GARBAGE, is_range=True)
+    names = {("aten::a", "aten::b"): [Named("step", 1)]}
+    events = named_events([*timed, garbage], names, 0)
+    assert [(one["ts"], one["dur"]) for one in events] == [
+        (1000.001, 1999.998),
+        (7000.001, 3999.998),
+    ]
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_what_collects_garbage_does_not_wait_for_the_lock(*, collects: bool) -> None:
+    timed = spans(1000 * MS, 8 * MS)[:3]
+    garbage = [Span(1, 1003 * MS, 1004 * MS, GARBAGE, is_range=True)] if collects else []
+    waits = lock_waits(threads(runs=1), spans(0, MS), timed, [9 * MS], {}, garbage)
+    assert bool(waits) != collects
 
 
 def test_short_steps_are_sampled_oftener() -> None:

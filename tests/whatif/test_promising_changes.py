@@ -198,6 +198,15 @@ def test_a_function_that_is_called_by_itself_counts_once(pair: PairWriter) -> No
     assert any("walk" in one for one in texts(tried(graph, leads="train.py(7): walk")))
 
 
+@pytest.mark.parametrize(("length", "is_tried"), [(38, True), (3, False)])
+def test_no_garbage_collection_is_tried(pair: PairWriter, length: int, *, is_tried: bool) -> None:
+    graph = functions(pair, ("garbage collection", 261, 261 + length))
+    of_garbage = [one for one in tried(graph) if "garbage" in one.about]
+    found = [(one.about, str(one.change), one.gain_ns) for one in of_garbage]
+    expected = ("no garbage collection", r"remove ^garbage\ collection$", 3_000 * length)
+    assert found == [expected] * is_tried
+
+
 OWN_LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 OTHER_LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 

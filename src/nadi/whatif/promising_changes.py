@@ -36,6 +36,7 @@ _NEARLY_ALL = 0.9  # of the path: what holds so much says no more than the whole
 _LONG_NAME = 40
 _MOST_WAITS = 2
 _SAMPLED = "wait in "  # as recordings name waits
+_GARBAGE = "garbage collection"  # as recordings name those of Python, which a program can put off
 _LOADER = "DataLoader"  # a part of the names of its ranges
 _OWN_LOADER = "_SingleProcessDataLoaderIter"  # of one that works in the process of the steps
 _NO_PLACE = r"ProfilerStep#|Optimizer\."  # ranges of a step, not of what waits
@@ -86,10 +87,10 @@ def best_changes(
     operations but not all of it, in half of their time; communication in half of its time; no
     launch overhead; no waits of threads, in each of the two ranges with most of them (a data
     loader, say), and before each of the two operations that most of the others precede; a data
-    loader that works in the process of the steps moved to others; no gaps between operations,
-    unless waits or these functions are most of them; what another thread does in half of its time;
-    a step in one CUDA graph; balanced ranks; and, where a rank is late, what it does more than the
-    others spread evenly over all ranks.
+    loader that works in the process of the steps moved to others; no garbage collection by Python;
+    no gaps between operations, unless waits or these functions are most of them; what another
+    thread does in half of its time; a step in one CUDA graph; balanced ranks; and, where a rank is
+    late, what it does more than the others spread evenly over all ranks.
 
     Parameters
     ----------
@@ -209,15 +210,16 @@ def _candidates(
         yield NoGaps(), ""
     ranges = [*between["name"], *([leads] if _is_of_program(graph, leads) else [])]
     for name in dict.fromkeys(names + ranges):
-        if _LOADER not in name:
+        if _LOADER not in name and name != _GARBAGE:
             inside = module_expression(graph, name) if name in ranges else ""
             chosen = Selection(name="" if inside else _expression(name, texts), inside=inside)
             yield Scale(chosen, _HALF), name
     for code, name in enumerate(texts):
-        if _OWN_LOADER not in name:
+        if _OWN_LOADER not in name and name != _GARBAGE:
             continue
         if _longest(graph, path, np.flatnonzero(which == code)) >= LEAST_GAIN * path.length:
-            yield Remove(Selection(name=_expression(name, texts))), "data loader in other processes"
+            about = f"no {name}" if name == _GARBAGE else "data loader in other processes"
+            yield Remove(Selection(name=_expression(name, texts))), about
     yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
 
 

@@ -126,6 +126,7 @@ class StepRecorder:
         self._samples: Any = None  # the sampler when it has ended
         self._sampled_spans: list[Any] = []  # operations of the steps that were sampled
         self._tracer: Any = None  # of calls in every second of these steps, the last among them
+        self._garbage = _beside("garbage_timer").GarbageTimer()  # of the timed steps
 
     @property
     def has_ended(self) -> bool:
@@ -148,10 +149,12 @@ class StepRecorder:
         if self._phase == _TIMED:
             with _sampled_gaps().quick_turns():
                 self.timed.begin()
+            self._garbage.start()
         elif self._phase == _OBSERVED:
             self.observed.begin()
 
     def _end_timed(self) -> None:
+        self._garbage.stop()
         with _sampled_gaps().quick_turns():
             self.timed.end()  # of the step that warms the profiler up, nothing
             self._profiler.step()
@@ -281,11 +284,12 @@ class StepRecorder:
                     gaps = _sampled_gaps()
                     found = self._samples.samples, self._sampled_spans
                     names = gaps.name_gaps(*found, self._samples.every_ns)
-                    waits = gaps.lock_waits(*found, self._spans, self.timed.slept, names)
+                    garbage = gaps.garbage_spans(self._garbage.collections, self._spans)
+                    waits = gaps.lock_waits(*found, self._spans, self.timed.slept, names, garbage)
                     return [
                         *gaps.name_operations(self._tracer.calls, found[1], self._spans, base),
-                        *gaps.named_events([*self._spans, *waits], names, base),
-                        *gaps.wait_events(waits, base),
+                        *gaps.named_events([*self._spans, *waits, *garbage], names, base),
+                        *gaps.wait_events([*waits, *garbage], base),
                     ]
         return []
 

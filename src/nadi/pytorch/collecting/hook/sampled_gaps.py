@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nadi.pytorch.collecting.hook.traced_calls import TracedCall
 
 WAIT_IN = "wait in "
+GARBAGE = "garbage collection"
 _EVERY_NS = 1_000_000
 _SOONEST_NS = 200_000  # a sample takes the sampler about half of it
 _SAMPLES_OF_STEP = 20
@@ -287,9 +288,11 @@ def named_events(
 ) -> list[dict[str, Any]]:
     """Make events of Python functions for the long gaps of timed steps at places with names.
 
-    ``base_ns`` is the time of which the file counts. An event ends where a step or a range does.
+    ``base_ns`` is the time of which the file counts. An event ends where a step or a range does,
+    and what collects garbage is no function.
     """
     marks = sorted({time for one in timed if one.is_around for time in (one.begin, one.end)})
+    garbage = {(one.thread, one.begin) for one in timed if one.name == GARBAGE}
     events: list[dict[str, Any]] = []
     for thread, gaps in _gaps(timed).items():
         for gap in gaps:
@@ -298,7 +301,7 @@ def named_events(
             inside = marks[bisect.bisect_right(marks, gap.begin) : bisect.bisect(marks, gap.end)]
             edges = [gap.begin, *inside, gap.end]
             for begin, end in itertools.pairwise(edges):
-                if end - begin >= _LEAST_NS:
+                if end - begin >= _LEAST_NS and (thread, begin) not in garbage:
                     events += _nested(names[gap.place], begin, end, thread, base_ns)
     return events
 
@@ -316,8 +319,32 @@ def _event(name: str, begin: int, end: int, thread: int, base_ns: int) -> dict[s
     return {
         "ph": "X", "cat": "python_function", "name": name, "pid": os.getpid(), "tid": thread,
         "ts": (begin - base_ns) / 1000, "dur": (end - begin) / 1000,
-        "args": {"sampled in later steps": 1},
+        "args": {} if name == GARBAGE else {"sampled in later steps": 1},
     }  # fmt: skip
+
+
+def garbage_spans(collections: Iterable[tuple[int, int, int]], timed: list[Span]) -> list[Span]:
+    """Make ranges of collections of garbage in timed steps: thread, begin and end of each, ns.
+
+    The two clocks differ by some hundred nanoseconds, so each ends where an operation that it
+    cannot cross begins or ends.
+    """
+    marked = [one for one in timed if one.name.startswith(_MARKS[0])]
+    first, after = min(one.begin for one in marked), max(one.end for one in marked)
+    edges: dict[int, list[int]] = {}
+    for one in timed:
+        edges.setdefault(one.thread, [first, after]).extend((one.begin, one.end))
+    for times in edges.values():
+        times.sort()
+    found = []
+    for thread, begin, end in collections:
+        middle = (begin + end) // 2
+        if thread in edges and first < middle < after:
+            at = bisect.bisect_right(edges[thread], middle)
+            begin, end = max(begin, edges[thread][at - 1] + 1), min(end, edges[thread][at] - 1)
+            if end - begin >= _LEAST_NS:
+                found.append(Span(thread, begin, end, GARBAGE, is_range=True))
+    return found
 
 
 class Pause(NamedTuple):
@@ -334,6 +361,7 @@ def lock_waits(
     timed: list[Span],
     slept: list[int],
     names: dict[tuple[str, str], list[Named]],
+    garbage: Iterable[Span] = (),
 ) -> list[Span]:
     """Find waits for the GIL, the lock of the interpreter, in timed steps.
 
@@ -341,7 +369,8 @@ def lock_waits(
     when it waits itself, and at once in sampled steps. So a pause of a timed step that lasts twice
     as long as in a sampled step is such a wait, if other threads run for most of the time, and the
     thread slept: ``slept`` has for how long in each timed step, ns. The longest pauses come first,
-    until they are all of it. ``names`` are those of gaps: some are waits for other things.
+    until they are all of it. ``names`` are those of gaps: some are waits for other things. A pause
+    in which the thread itself collects ``garbage`` is none.
     """
     usual: dict[tuple[str, ...], list[list[int]]] = {}
     for step in _steps(sampled):
@@ -368,10 +397,11 @@ def lock_waits(
     ]  # fmt: skip
     left = _MOST_OF_SLEEP * (sum(slept) - sum(gap.end - gap.begin for _, gap in other))
     kept = []
+    taken = [*other, *((one.thread, one) for one in garbage)]
     for one in sorted(found, key=lambda one: one.begin - one.end):
         is_other = any(
             one.thread == thread and gap.begin < one.end and one.begin < gap.end
-            for thread, gap in other
+            for thread, gap in taken
         )
         if one.end - one.begin <= left and not is_other:
             left -= one.end - one.begin
