@@ -397,7 +397,7 @@ def lock_waits(
     ]  # fmt: skip
     left = _MOST_OF_SLEEP * (sum(slept) - sum(gap.end - gap.begin for _, gap in other))
     kept = []
-    taken = [*other, *((one.thread, one) for one in garbage)]
+    taken: list[tuple[int, Gap | Span]] = [*other, *((one.thread, one) for one in garbage)]
     for one in sorted(found, key=lambda one: one.begin - one.end):
         is_other = any(
             one.thread == thread and gap.begin < one.end and one.begin < gap.end
