@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.graph.event_graph import Edges, EventGraph
+from nadi.graph import event_graph
+from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from tests.amounts import examples
 from tests.conftest import PairWriter
 
@@ -52,6 +53,25 @@ def test_of_one_rank_too(pair: PairWriter) -> None:
         graph.time[2 * op] + graph.job.origin for op in ops
     ]
     assert graph.names(ops[:0]).to_list() == graph.numbers("id", ops[:0]).tolist() == []
+
+
+def test_vertices_and_edges_are_numbered_with_32_bits(
+    demo_run: nadi.bottlenecks.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_run.graph
+    narrow = {"in_ptr", "in_src", "edge_op", "order", "destinations"}
+    assert {getattr(graph, name).dtype for name in narrow} == {np.dtype(np.int32)}
+    every = np.ones(graph.num_edges, dtype=np.bool_)
+    one = make_edges(np.array([0]), np.array([graph.num_vertices - 1]), 0, EdgeKind.ADDED, -1)
+    monkeypatch.setattr(event_graph, "_MOST_NUMBERS", graph.num_edges)
+    assert graph.with_edges(graph.edges).num_edges == graph.num_edges
+    for make in (
+        lambda: graph.edited(every, one),
+        lambda: graph.with_edges([graph.edges, one]),
+        lambda: graph.with_edges(graph.edges, graph.num_edges),
+    ):
+        with pytest.raises(nadi.NadiError, match=f"can have up to {graph.num_edges:,} of each"):
+            make()
 
 
 @pytest.mark.parametrize("num_parts", [1, 3, 7])

@@ -44,16 +44,16 @@ def grouped(num_vertices: int, edges: list[Edge]) -> tuple[np.ndarray, list[Edge
     in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
     order = np.empty(len(edges), dtype=np.int64)
     group_rows(destination, in_ptr, order)
-    return in_ptr, [edges[i] for i in order]
+    return in_ptr.astype(np.int32), [edges[i] for i in order]
 
 
 def sources(edges: list[Edge]) -> np.ndarray:
-    return np.array([edge[0] for edge in edges], dtype=np.int64)
+    return np.array([edge[0] for edge in edges], dtype=np.int32)
 
 
 def ordered(num_vertices: int, edges: list[Edge]) -> tuple[int, np.ndarray]:
     in_ptr, edges = grouped(num_vertices, edges)
-    order = np.empty(num_vertices, dtype=np.int64)
+    order = np.empty(num_vertices, dtype=np.int32)
     return int(paths.topological_order(in_ptr, sources(edges), order)), order
 
 
@@ -62,7 +62,7 @@ def replayed(edges: list[Edge], delay: list[int]) -> tuple[list[Edge], np.ndarra
     in_ptr, edges = grouped(len(delay), edges)
     status, order = ordered(len(delay), edges)
     assert status == -1
-    time, bound_by = np.full((2, len(delay)), -9, dtype=np.int64)
+    time, bound_by = (np.full(len(delay), -9, dtype=kind) for kind in (np.int64, np.int32))
     weight = np.array([edge[2] for edge in edges], dtype=np.int64)
     paths.replay_times(
         order, in_ptr, sources(edges), weight, np.array(delay, dtype=np.int64), time, bound_by

@@ -19,7 +19,7 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints, Ints32, Numbers
 from nadi.trace.categories import pattern
 from nadi.trace.notebook_html import notebook_html, times_of
 from nadi.trace.schema import DEVICE_WORK
@@ -76,7 +76,7 @@ _PATH_CODE = np.array(  # for each kind of edge, and last for delays
 )
 
 
-def kind_of_edges(graph: EventGraph, edge: Ints) -> npt.NDArray[np.int8]:
+def kind_of_edges(graph: EventGraph, edge: Numbers) -> npt.NDArray[np.int8]:
     """Return the kind of time on edges: positions in ``PATH_KINDS``, int8, shape of ``edge``."""
     is_communication, _ = time_of_communication(graph, edge)
     kinds = np.where(is_communication, np.uint8(EdgeKind.COMMUNICATION), graph.edge_kind[edge])
@@ -216,13 +216,13 @@ def walk_critical_path(replay: Replay, window: Window) -> CriticalPath:
 
 
 def describe_path(
-    graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
+    graph: EventGraph, vertices: Ints, edge: Ints32, reached: Ints, begin: int
 ) -> CriticalPath:
     """List the segments of a path.
 
     - ``vertices``: int64: first to last.
-    - ``edge``, ``reached``: int64, of the shape of ``vertices``: the edge into each, or -1, and
-      when the path reaches it (ns).
+    - ``edge``, ``reached``: int32 and int64, of the shape of ``vertices``: the edge into each, or
+      -1, and when the path reaches it (ns).
     - ``begin``: Start of the path, ns; earlier segments are dropped.
     """
     stretches = _stretches(graph, vertices, edge, reached, begin)
@@ -231,7 +231,7 @@ def describe_path(
 
 
 def _stretches(
-    graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
+    graph: EventGraph, vertices: Ints, edge: Ints32, reached: Ints, begin: int
 ) -> Stretches:
     """Split the time before each vertex into the time of its edge and the delay after that."""
     known = np.flatnonzero(edge >= 0)
@@ -277,7 +277,7 @@ def _segments(graph: EventGraph, stretches: Stretches) -> pl.DataFrame:
     })  # fmt: skip
 
 
-def time_of_communication(graph: EventGraph, edge: Ints) -> tuple[Bools, Bools]:
+def time_of_communication(graph: EventGraph, edge: Numbers) -> tuple[Bools, Bools]:
     """Return which edges are time of communication, and of which the delay after them is, too.
 
     Communication takes all time from its call until its transfer ends: what the host does in the
@@ -298,7 +298,7 @@ def time_of_communication(graph: EventGraph, edge: Ints) -> tuple[Bools, Bools]:
     return is_time, with_delay
 
 
-def long_gaps(graph: EventGraph, edge: Ints) -> Bools:
+def long_gaps(graph: EventGraph, edge: Numbers) -> Bools:
     """Return which edges are long gaps of a thread that nothing names.
 
     A gap on the host is long if it is far out among the gaps of the recording: above the upper
@@ -337,10 +337,10 @@ def _without_cause(graph: EventGraph, gaps: Ints) -> Ints:
     return found
 
 
-def unknown_waits(graph: EventGraph, edge: Ints, vertices: Ints) -> Bools:
+def unknown_waits(graph: EventGraph, edge: Numbers, vertices: Ints) -> Bools:
     """Return which edges are the time of calls that wait for work that is not known.
 
-    - ``edge``, ``vertices``: int64: positions of edges, and the vertex that each enters.
+    - ``edge``, ``vertices``: int: positions of edges, and the vertex that each enters.
     - Returns bool, shape of ``edge``. O(edges + deps).
     """
     found = np.zeros(edge.size, dtype=np.bool_)

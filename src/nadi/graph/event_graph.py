@@ -23,12 +23,12 @@ from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
 from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
-from nadi.trace.arrays import Bools, Bytes, Ints
+from nadi.trace.arrays import Bools, Bytes, Ints, Ints32, Numbers
 from nadi.trace.rows import nearest
 from nadi.trace.schema import DEP_KINDS, DEVICE_WORK, NODES
 from nadi.trace.trace import Job, Trace
+from nadi.units import format_count
 
-_Positions = npt.NDArray[np.integer]
 _Operations = tuple[Job, Ints, Ints]
 _MAX_NAMES = 6
 _BATCH = 1 << 18  # edges
@@ -39,6 +39,9 @@ _OF_OPERATIONS = (  # what no change of edges changes
     "_all_names", "_columns", "_first_ops", "communicates", "inferred_pairs", "op_names",
     "recorded_launchers",
 )  # fmt: skip
+# numbers of vertices, edges and operations, which are most of a graph's memory
+_NUMBERED = ("in_ptr", "in_src", "edge_op", "order")
+_MOST_NUMBERS = (1 << 31) - 1  # that these columns can tell apart
 _MAY_BE_INFERRED = ("launch", "event", "sync", "thread")  # kinds of dependencies
 
 
@@ -63,8 +66,9 @@ class EdgeKind(IntEnum):
 class Edges(NamedTuple):
     """Edges between vertices; all fields are int64, shape (edges,).
 
-    ``weight`` is in ns. ``kind`` is an EdgeKind, and may also be uint8. ``op`` is the operation
-    that the time belongs to, or -1.
+    ``weight`` is in ns. ``kind`` is an EdgeKind. ``op`` is the operation that the time belongs to,
+    or -1. A graph gives its own edges as it keeps them: ``src``, ``dst`` and ``op`` as int32, and
+    ``kind`` as uint8.
     """
 
     src: Ints
@@ -141,13 +145,20 @@ class EventGraph:
         int64 ns, shape (vertices,), never negative: measured time that no edge explains; without
         an incoming edge, the measured time itself.
     in_ptr
-        int64, shape (vertices + 1,): the edges ``in_ptr[v]:in_ptr[v + 1]`` enter v.
-    in_src, weight, edge_op
-        int64, shape (edges,): source vertex; ns; the operation that the time belongs to, or -1.
+        int32, shape (vertices + 1,): the edges ``in_ptr[v]:in_ptr[v + 1]`` enter v.
+    in_src, edge_op
+        int32, shape (edges,): source vertex; the operation that the time belongs to, or -1.
+    weight
+        int64 ns, shape (edges,).
     edge_kind
         uint8, shape (edges,): an :class:`EdgeKind`.
     order
-        int64, shape (vertices,): a topological order.
+        int32, shape (vertices,): a topological order.
+
+    Raises
+    ------
+    NadiError
+        If it has 2^31 vertices or edges, or more.
     """
 
     job: Job
@@ -157,12 +168,17 @@ class EventGraph:
     op_stream: Ints
     time: Ints
     delay: Ints
-    in_ptr: Ints
-    in_src: Ints
+    in_ptr: Ints32
+    in_src: Ints32
     weight: Ints
-    edge_op: Ints
+    edge_op: Ints32
     edge_kind: Bytes
-    order: Ints
+    order: Ints32
+
+    def __post_init__(self) -> None:
+        _refuse_too_many(self.num_vertices, self.num_edges)
+        for name in _NUMBERED:
+            vars(self)[name] = np.asarray(getattr(self, name), dtype=np.int32)
 
     def __repr__(self) -> str:
         return f"<EventGraph vertices={self.num_vertices} edges={self.num_edges}>"
@@ -187,7 +203,7 @@ class EventGraph:
         """Name of each operation; text, shape (ops,)."""
         return self.names()
 
-    def names(self, ops: _Positions | None = None, nameless: Bools | None = None) -> pl.Series:
+    def names(self, ops: Numbers | None = None, nameless: Bools | None = None) -> pl.Series:
         """Return the names of all operations, or of some; text.
 
         Parameters
@@ -201,7 +217,7 @@ class EventGraph:
         return pl.Series("name", texts, dtype=pl.String).gather(which)
 
     def name_codes(
-        self, ops: _Positions | None = None, nameless: Bools | None = None
+        self, ops: Numbers | None = None, nameless: Bools | None = None
     ) -> tuple[npt.NDArray[np.uint32], list[str]]:
         """Return names as positions in a list, uint32, and the list of different ones, "" first.
 
@@ -221,7 +237,7 @@ class EventGraph:
             which[nameless] = 0
         return which, known
 
-    def _name_codes(self, ops: _Positions | None) -> tuple[npt.NDArray[np.uint32], list[str]]:
+    def _name_codes(self, ops: Numbers | None) -> tuple[npt.NDArray[np.uint32], list[str]]:
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
         number = {"": 0}
         numbers: dict[int, Ints] = {}  # ranks share their names
@@ -301,7 +317,7 @@ class EventGraph:
             src, dst = (deps[end].to_numpy()[chosen] for end in ("src", "dst"))
             yield op_of_row[src], op_of_row[dst]
 
-    def numbers(self, column: str, ops: _Positions | None = None) -> Ints:
+    def numbers(self, column: str, ops: Numbers | None = None) -> Ints:
         """Return an integer column of the nodes for all operations, or for some; int64."""
         found = np.empty(self.num_ops if ops is None else ops.size, dtype=np.int64)
         for trace, mine, rows in self._by_trace(ops):
@@ -331,7 +347,7 @@ class EventGraph:
         traces = np.arange(len(self.job.traces) + 1)
         return np.searchsorted(self.op_trace, traces).tolist()  # type: ignore[no-any-return]
 
-    def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, Ints]]:
+    def _by_trace(self, ops: Numbers | None) -> Iterator[tuple[Trace, Any, Ints]]:
         """Yield each trace with the positions of its operations in ``ops``, and their node rows."""
         traces = self.job.traces
         if ops is None or len(traces) == 1:
@@ -348,7 +364,7 @@ class EventGraph:
         for number, mine in zip(present.tolist(), parts, strict=True):
             yield traces[number], mine, self.op_row[ops[mine]]
 
-    def gather(self, column: str, ops: _Positions | None = None) -> pl.Series:
+    def gather(self, column: str, ops: Numbers | None = None) -> pl.Series:
         """Return a column of the nodes for all operations, shape (ops,), or for some.
 
         Names are what :meth:`names` returns.
@@ -387,11 +403,11 @@ class EventGraph:
         return made
 
     @cached_property
-    def destinations(self) -> Ints:
-        """The vertex that each edge enters; int64, shape (edges,)."""
-        return np.repeat(np.arange(self.num_vertices), np.diff(self.in_ptr))
+    def destinations(self) -> Ints32:
+        """The vertex that each edge enters; int32, shape (edges,)."""
+        return np.repeat(np.arange(self.num_vertices, dtype=np.int32), np.diff(self.in_ptr))
 
-    def incoming(self, vertices: Ints) -> tuple[Ints, Ints]:
+    def incoming(self, vertices: Numbers) -> tuple[Ints, Ints]:
         """Return the edges into vertices: the position of the vertex of each, and the edge."""
         first = self.in_ptr[vertices]
         return expand_ranges(first, self.in_ptr[vertices + 1] - first)
@@ -399,8 +415,9 @@ class EventGraph:
     @property
     def edges(self) -> Edges:
         """All edges, in the order in which they are kept."""
-        kinds: Any = self.edge_kind
-        return Edges(self.in_src, self.destinations, self.weight, kinds, self.edge_op)
+        narrow: Any = self.in_src, self.destinations, self.edge_kind, self.edge_op
+        src, dst, kind, op = narrow
+        return Edges(src, dst, self.weight, kind, op)
 
     def without_edges(self, edges: Ints) -> EventGraph:
         """Return the graph as measured without some edges: what they explained becomes delay.
@@ -414,7 +431,7 @@ class EventGraph:
         kept[edges] = False
         # those that are left are in the same order, and so are vertices
         made = self._with(
-            in_ptr=np.append(0, np.cumsum(kept))[self.in_ptr], in_src=self.in_src[kept],
+            in_ptr=_counted(kept)[self.in_ptr], in_src=self.in_src[kept],
             weight=self.weight[kept], edge_op=self.edge_op[kept], edge_kind=self.edge_kind[kept],
         )  # fmt: skip
         delay = np.empty(made.num_vertices, dtype=np.int64)
@@ -479,10 +496,11 @@ class EventGraph:
         if is_whole and not more.dst.size and not num_new_vertices:
             return self.with_weights(own)
         num_vertices = self.num_vertices + num_new_vertices
+        _refuse_too_many(num_vertices, self.num_edges + more.dst.size)
         by_vertex = np.argsort(more.dst, kind="stable")
         entering = np.bincount(more.dst, minlength=num_vertices)
-        in_ptr = self.in_ptr if is_whole else np.append(0, np.cumsum(kept))[self.in_ptr]
-        in_ptr = np.append(in_ptr, np.full(num_new_vertices, in_ptr[-1]))
+        in_ptr = self.in_ptr if is_whole else _counted(kept)[self.in_ptr]
+        in_ptr = np.append(in_ptr, np.repeat(in_ptr[-1:], num_new_vertices))
         at = in_ptr[more.dst[by_vertex] + 1]
         in_ptr[1:] += np.cumsum(entering)
         in_src, weights, op, kind = (
@@ -494,10 +512,10 @@ class EventGraph:
         )  # fmt: skip
         order = self.order
         if num_new_vertices:
-            order = np.append(np.arange(self.num_vertices, num_vertices), order)
+            order = np.append(np.arange(self.num_vertices, num_vertices, dtype=np.int32), order)
         if more.dst.size:
-            place = np.empty(num_vertices, dtype=np.int64)
-            place[order] = np.arange(num_vertices)
+            place = np.empty(num_vertices, dtype=np.int32)
+            place[order] = np.arange(num_vertices, dtype=np.int32)
             if (place[more.src] >= place[more.dst]).any():
                 order = _topological(in_ptr, in_src, (self.job, self.op_trace, self.op_row))
         made = self._with(
@@ -563,7 +581,7 @@ class EventGraph:
         """
         new = np.cumsum(kept) - 1
         parent = nearest(self.op_parent, self.op_parent, kept)
-        none = np.empty(0, dtype=np.int64)
+        none = np.empty(0, dtype=np.int32)
         return replace(
             self,
             op_trace=self.op_trace[kept],
@@ -572,12 +590,12 @@ class EventGraph:
             op_stream=self.op_stream[kept],
             time=self.time[vertices],
             delay=self.delay[vertices],
-            in_ptr=np.zeros(vertices.size + 1, dtype=np.int64),
+            in_ptr=np.zeros(vertices.size + 1, dtype=np.int32),
             in_src=none,
-            weight=none,
+            weight=none.astype(np.int64),
             edge_op=none,
             edge_kind=none.astype(np.uint8),
-            order=np.arange(vertices.size),
+            order=np.arange(vertices.size, dtype=np.int32),
         )
 
     @classmethod
@@ -620,23 +638,36 @@ class EventGraph:
 class _Sorted(NamedTuple):
     """Edges sorted by destination, and vertices in topological order, as the graph's attributes."""
 
-    in_ptr: Ints
-    in_src: Ints
+    in_ptr: Ints32
+    in_src: Ints32
     weight: Ints
-    edge_op: Ints
+    edge_op: Ints32
     edge_kind: Bytes
-    order: Ints
+    order: Ints32
+
+
+def _refuse_too_many(num_vertices: int, num_edges: int) -> None:
+    """Raise NadiError if vertices or edges are more than 32 bits can number."""
+    if max(num_vertices, num_edges) > _MOST_NUMBERS:
+        raise NadiError(
+            "",
+            f"the event graph of this job has {format_count(num_vertices)} moments and "
+            f"{format_count(num_edges)} dependencies between them; it can have up to "
+            f"{format_count(_MOST_NUMBERS)} of each",
+            "analyse fewer ranks or one step (nadi extract), or use nadi analyze, which needs none",
+        )
 
 
 def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) -> _Sorted:
     """Sort edges stably by destination, and vertices topologically."""
-    first = np.zeros(num_vertices + 2, dtype=np.int64)
+    num_edges = sum(part.src.size for part in parts)
+    _refuse_too_many(num_vertices, num_edges)
+    first = np.zeros(num_vertices + 2, dtype=np.int32)
     for part in _batches(parts):
         count_incoming(part.dst, first)
-    np.cumsum(first, out=first)
-    num_edges = int(first[-1])
-    in_src, weight, op = (np.empty(num_edges, dtype=np.int64) for _ in range(3))
-    kind = np.empty(num_edges, dtype=np.uint8)
+    np.cumsum(first, dtype=np.int32, out=first)
+    in_src, op = (np.empty(num_edges, dtype=np.int32) for _ in range(2))
+    weight, kind = np.empty(num_edges, dtype=np.int64), np.empty(num_edges, dtype=np.uint8)
     for part in _batches(parts):
         place_incoming(
             part.dst, part.src, part.weight, part.kind, part.op, first, (in_src, weight, kind, op)
@@ -645,9 +676,9 @@ def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) 
     return _Sorted(in_ptr, in_src, weight, op, kind, _topological(in_ptr, in_src, operations))
 
 
-def _topological(in_ptr: Ints, in_src: Ints, operations: _Operations) -> Ints:
+def _topological(in_ptr: Ints32, in_src: Ints32, operations: _Operations) -> Ints32:
     """Sort vertices topologically."""
-    order = np.empty(in_ptr.size - 1, dtype=np.int64)
+    order = np.empty(in_ptr.size - 1, dtype=np.int32)
     on_cycle = topological_order(in_ptr, in_src, order)
     if on_cycle >= 0:
         cycle = _cycle(in_ptr, in_src, on_cycle)
@@ -655,7 +686,14 @@ def _topological(in_ptr: Ints, in_src: Ints, operations: _Operations) -> Ints:
     return order
 
 
-def _edited(old: Any, kept: Bools | None, at: Ints, new: Any) -> Any:
+def _counted(kept: Bools) -> Ints32:
+    """Return how many of a graph's edges before each, and of all, are kept; int32."""
+    counts = np.zeros(kept.size + 1, dtype=np.int32)
+    np.cumsum(kept, dtype=np.int32, out=counts[1:])
+    return counts
+
+
+def _edited(old: Any, kept: Bools | None, at: Numbers, new: Any) -> Any:
     """Return the kept values of a column, all if None, with others put before some of them."""
     left = old if kept is None else old[kept]
     return np.insert(left, at, new) if at.size else left
@@ -694,7 +732,7 @@ def _moment(job: Job, op_trace: Ints, op_row: Ints, vertex: int) -> str:
     return f"{side} of {trace.nodes['name'][row]} (rank {trace.rank}, row {row})"
 
 
-def _cycle(in_ptr: Ints, in_src: Ints, vertex: int) -> list[int]:
+def _cycle(in_ptr: Ints32, in_src: Ints32, vertex: int) -> list[int]:
     """Find a shortest cycle through a vertex, against the direction of its edges."""
     came_from = {vertex: -1}
     ahead = [vertex]

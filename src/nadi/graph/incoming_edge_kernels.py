@@ -10,7 +10,7 @@ def count_incoming(dst: np.ndarray, first: np.ndarray) -> None:
     """Count edges by destination, two places further: room for :func:`place_incoming`.
 
     - ``dst``: int64, shape (edges,): each from 0 to ``len(first) - 3``.
-    - ``first``: int64, shape (vertices + 2,): at vertex + 2 the number of its edges is added.
+    - ``first``: int32, shape (vertices + 2,): at vertex + 2 the number of its edges is added.
       O(edges).
     """
     for e in range(dst.size):
@@ -30,9 +30,9 @@ def place_incoming(
     """Put edges behind those that enter the same vertex already.
 
     - ``dst``, ``src``, ``weight``, ``kind``, ``op``: int64, ``kind`` uint8, shape (edges,).
-    - ``first``: int64, shape (vertices + 2,): at vertex + 1 where its next edge goes; moved on, so
+    - ``first``: int32, shape (vertices + 2,): at vertex + 1 where its next edge goes; moved on, so
       that after all edges the edges ``first[v]:first[v + 1]`` enter v.
-    - ``placed``: src, weight, kind and op of all edges, filled there. O(edges).
+    - ``placed``: src, weight, kind and op of all edges, filled there; src and op int32. O(edges).
     """
     all_src, all_weight, all_kind, all_op = placed
     for e in range(dst.size):

@@ -11,7 +11,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import trace_back
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Ints32
 from nadi.trace.schema import DEVICE_WORK
 
 _UNBOUND = np.iinfo(np.int64).max
@@ -77,7 +77,7 @@ def near_critical_paths(replay: Replay, window: Window, count: int = 5) -> list[
 
 
 def _path_through(
-    replay: Replay, vertex: int, next_edge: Ints, destinations: Ints, begin: int
+    replay: Replay, vertex: int, next_edge: Ints32, destinations: Ints32, begin: int
 ) -> CriticalPath:
     """Return the longest path through a vertex to the end of the window."""
     graph, time = replay.graph, replay.time
@@ -86,7 +86,7 @@ def _path_through(
     first = int(np.searchsorted(time[back], begin, side="right")) - 1
     back = back[max(first, 0) :]
     on = way[1 : trace_back(next_edge, destinations, vertex, way)].copy()
-    on_edges = next_edge[np.append(vertex, on)[:-1]] if on.size else on
+    on_edges = next_edge[np.append(vertex, on)[: on.size]]
     reached = time[vertex] + np.cumsum(graph.weight[on_edges] + graph.delay[on])
     return describe_path(
         graph,

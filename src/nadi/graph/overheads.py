@@ -18,7 +18,7 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.graph.event_graph import EventGraph
-from nadi.trace.arrays import Bools, Bytes, Ints
+from nadi.trace.arrays import Bools, Bytes, Ints, Ints32, Numbers
 from nadi.trace.categories import (
     COPY_FROM_PAGEABLE,
     COPY_TO_PAGEABLE,
@@ -492,7 +492,7 @@ def _launched_at(deps: TraceDeps, work: Ints) -> Ints:
 _FEWEST_REPEATS = 3
 
 
-def is_inferred(graph: EventGraph, edges: Ints) -> Bools:
+def is_inferred(graph: EventGraph, edges: Numbers) -> Bools:
     """Return which edges stand for dependencies that the recording does not state.
 
     - ``edges``: int64: positions of edges.
@@ -541,7 +541,7 @@ def unconfirmed_edges(graph: EventGraph) -> Ints:
     return found
 
 
-def _stated_before(graph: EventGraph, vertices: Ints) -> Ints:
+def _stated_before(graph: EventGraph, vertices: Numbers) -> Ints:
     """Return when vertices could occur without their inferred edges; 0 without other edges."""
     which, incoming = graph.incoming(vertices)
     stated = ~is_inferred(graph, incoming)
@@ -551,17 +551,17 @@ def _stated_before(graph: EventGraph, vertices: Ints) -> Ints:
     return before
 
 
-def _pair(graph: EventGraph, source: Ints, vertex: Ints) -> Ints:
+def _pair(graph: EventGraph, source: Numbers, vertex: Numbers) -> Ints:
     """Return a number for each pair of operations."""
-    return (source // 2) * (graph.num_vertices + 1) + vertex // 2
+    return (source // 2).astype(np.int64) * (graph.num_vertices + 1) + vertex // 2
 
 
-def _entered(graph: EventGraph, edges: Ints) -> Ints:
+def _entered(graph: EventGraph, edges: Numbers) -> Ints32:
     """Return the vertex that each edge enters."""
     return graph.destinations[edges]
 
 
-def _operation(graph: EventGraph, vertices: Ints) -> Ints:
+def _operation(graph: EventGraph, vertices: Numbers) -> Ints:
     """Return the operation of each vertex; the last one for moments of collectives."""
     found: Ints = np.minimum(vertices // 2, graph.num_ops - 1)
     return found

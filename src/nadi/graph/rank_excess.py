@@ -18,7 +18,7 @@ from nadi.graph.module_tree import backward_nodes, find_modules
 from nadi.graph.operand_shapes import shapes_in, with_other_shapes
 from nadi.graph.unexplained import WAITS_IN_PYTHON
 from nadi.graph.windows import Window
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints, Numbers
 from nadi.trace.rows import nearest
 
 _DIGITS = "0123456789"
@@ -230,7 +230,7 @@ def _sums(graph: EventGraph, inside: Bools, counted: Bools) -> _Sums:
 
 def _own_times(
     graph: EventGraph, inside: Bools, counted: Bools
-) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+) -> Iterator[tuple[Numbers, Ints, Ints, Ints]]:
     """Yield the operation (or -1), trace, kind and ns of pieces of own time in the window.
 
     They come in blocks: those of all ranks at once take as much memory as the graph.
@@ -249,8 +249,8 @@ def _own_times(
     entered = np.diff(graph.in_ptr)[: 2 * graph.num_ops] > 0
     late = np.flatnonzero(entered & inside[: 2 * graph.num_ops] & np.repeat(counted, 2))
     late = late[graph.delay[late] > 0]
-    op = late // 2
-    yield op, graph.op_trace[op], np.full(op.size, _DELAY), graph.delay[late]
+    late_op = late // 2
+    yield late_op, graph.op_trace[late_op], np.full(late.size, _DELAY), graph.delay[late]
 
 
 def _divided(own: Ints, usual: _Floats, count: Ints, others: _Floats) -> tuple[_Floats, _Floats]:

@@ -19,7 +19,7 @@ from nadi.graph.critical_paths import CriticalPath, long_gaps, time_of_communica
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.overheads import is_inferred
 from nadi.graph.replay import Replay, replay_graph
-from nadi.trace.arrays import Bools, Ints, Ints32
+from nadi.trace.arrays import Bools, Ints, Ints32, Numbers
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import contentions
 
@@ -110,7 +110,7 @@ def _handed_over(graph: EventGraph, works: Bools) -> tuple[Ints, ...]:
     edge = np.flatnonzero((graph.edge_kind == EdgeKind.LAUNCH) & launched & (graph.weight > 0))
     op = into[edge] // 2
     none = np.full(edge.size, -1, dtype=np.int64)
-    return edge, into[edge], graph.op_parent[op], none, graph.weight[edge]
+    return edge, into[edge].astype(np.int64), graph.op_parent[op], none, graph.weight[edge]
 
 
 # several analyses ask what comes next
@@ -320,7 +320,7 @@ def _first_ends(graph: EventGraph) -> Ints:
     return first
 
 
-def _inferred(replay: Replay, vertices: Ints, edge: Ints, begin: int) -> int:
+def _inferred(replay: Replay, vertices: Ints, edge: Numbers, begin: int) -> int:
     """Sum the time between vertices with an inferred edge and what else they waited for."""
     graph, time = replay.graph, replay.time
     chosen = vertices[is_inferred(graph, edge)]

@@ -17,8 +17,8 @@ def topological_order(in_ptr: np.ndarray, in_src: np.ndarray, order: np.ndarray)
 
     Depth first from each vertex back along its incoming edges, without recursion.
 
-    - ``in_ptr``, ``in_src``: int64, shapes (vertices + 1,) and (edges,).
-    - ``order``: int64, shape (vertices,), filled.
+    - ``in_ptr``, ``in_src``: int32, shapes (vertices + 1,) and (edges,).
+    - ``order``: int32, shape (vertices,), filled.
     - Returns: -1, or a vertex that lies on a cycle. O(vertices + edges).
     """
     num_vertices = order.size
@@ -90,13 +90,13 @@ def replay_times(
 ) -> None:
     """Compute the time of each vertex: the latest that an incoming edge requires, plus its delay.
 
-    - ``order``: int64, shape (vertices,): a topological order.
-    - ``in_ptr``, ``in_src``, ``weight``: int64, shapes (vertices + 1,), (edges,) and (edges,);
-      weights in ns.
+    - ``order``: int32, shape (vertices,): a topological order.
+    - ``in_ptr``, ``in_src``: int32, shapes (vertices + 1,) and (edges,).
+    - ``weight``: int64 ns, shape (edges,).
     - ``delay``: int64 ns, shape (vertices,): added to that latest time; the time itself where no
       edge enters.
     - ``time``: int64 ns, shape (vertices,), filled.
-    - ``bound_by``: int64, shape (vertices,), filled: the edge that set the time (of several equal
+    - ``bound_by``: int32, shape (vertices,), filled: the edge that set the time (of several equal
       ones the first), or -1 where none enters; of shape (0,) if only times are asked for.
       O(vertices + edges).
     """
@@ -129,7 +129,7 @@ def latest_times(
     - ``order``, ``in_ptr``, ``in_src``, ``weight``, ``delay``: As for :func:`replay_times`.
     - ``latest``: int64 ns, shape (vertices,): on entry the latest time allowed for the vertex
       alone; lowered in place.
-    - ``next_edge``: int64, shape (vertices,), filled: the edge that sets this time (of several
+    - ``next_edge``: int32, shape (vertices,), filled: the edge that sets this time (of several
       equal ones the one that enters the vertex latest in ``order``, and of that the first), or -1
       where it is the vertex's own. O(vertices + edges).
     """
@@ -147,7 +147,7 @@ def latest_times(
 def trace_back(bound_by: np.ndarray, in_src: np.ndarray, last: int, path: np.ndarray) -> int:
     """Follow binding edges back from a vertex to one that no edge enters.
 
-    - ``bound_by``, ``in_src``: int64, shapes (vertices,) and (edges,), as for :func:`replay_times`.
+    - ``bound_by``, ``in_src``: int32, shapes (vertices,) and (edges,), as for :func:`replay_times`.
     - ``last``: The vertex to begin with.
     - ``path``: int64, shape (vertices,), filled: the vertices, ``last`` first.
     - Returns: Number of vertices on the path. O(path).
@@ -165,7 +165,7 @@ class EdgeTimes(NamedTuple):
 
     delay: np.ndarray  # int64 ns, shape (vertices,): what no edge explains
     weight: np.ndarray  # int64 ns, shape (edges,)
-    op: np.ndarray  # int64, shape (edges,): the operation that an edge's time belongs to, or -1
+    op: np.ndarray  # int32, shape (edges,): the operation that an edge's time belongs to, or -1
     kind: np.ndarray  # uint8, shape (edges,)
 
 

@@ -9,7 +9,7 @@ Substring search in many spans of bytes.
 The nearest ancestor of a kind of each row of a tree.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -88,11 +88,11 @@ def on_one_axis(
 
 
 def expand_ranges(
-    first: npt.NDArray[np.int64], count: npt.NDArray[np.int64]
+    first: npt.NDArray[np.integer[Any]], count: npt.NDArray[np.integer[Any]]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """List the positions ``first, first + 1, ...`` of ranges, one range after the other.
 
-    - ``first``, ``count``: int64, shape (ranges,); ``count >= 0``.
+    - ``first``, ``count``: int, shape (ranges,); ``count >= 0``.
     - Returns which, at: int64, shape (sum of count,): the range, and the position. O(ranges + sum
       of count).
     """

@@ -459,8 +459,8 @@ def _order(simulation: Simulation, rank: int, trace: Trace) -> Ints:
     in_ptr = np.empty(last - first + 1, dtype=np.int64)
     edge = np.empty(dst.size, dtype=np.int64)
     group_rows(dst, in_ptr, edge)
-    order = np.empty(last - first, dtype=np.int64)
-    topological_order(in_ptr, src[edge], order)
+    order = np.empty(last - first, dtype=np.int32)
+    topological_order(in_ptr.astype(np.int32), src[edge].astype(np.int32), order)
     row = program.row[first:last]
     receives = (trace.nodes["kind"] == "COMM_RECV").to_numpy()[row]
     moment = np.where(receives, simulation.end[first:last], simulation.start[first:last])

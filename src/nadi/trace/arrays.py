@@ -13,6 +13,8 @@ Ints = npt.NDArray[np.int64]
 """Times in nanoseconds, sizes in bytes, row numbers and ids; -1 is a missing reference."""
 Ints32 = npt.NDArray[np.int32]
 """Codes of names, and other numbers with few values."""
+Numbers = npt.NDArray[np.integer[Any]]
+"""Whole numbers of any width, such as positions that 32 bits hold."""
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]

@@ -134,7 +134,8 @@ def cycle_row(num_nodes: int, src: Ints, dst: Ints) -> int:
     first = np.empty(num_nodes + 1, dtype=np.int64)
     order = np.empty(src.size, dtype=np.int64)
     group_rows(dst, first, order)
-    return int(topological_order(first, src[order], np.empty(num_nodes, dtype=np.int64)))
+    before = src[order].astype(np.int32)
+    return int(topological_order(first.astype(np.int32), before, np.empty(num_nodes, np.int32)))
 
 
 def _check_attributes(trace: Trace, log: IssueLog) -> None:

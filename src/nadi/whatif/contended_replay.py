@@ -7,7 +7,7 @@ import numpy as np
 
 from nadi.graph.contention import PUBLISHED, beside_communication, learn_contention
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.graph.replay import replay_graph
+from nadi.graph.replay import replay_graph, replayed_as, times_with
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.rows import number_rows
 
@@ -91,18 +91,20 @@ def contended(
     measured = _weights(before, edges)
     end = time[2 * edges.op + 1]
     work = measured - kernels.slowed * kernels.beside(time, end - measured, end)
-    changed = after.weight[edges.edge]
+    changed = lasts = after.weight[edges.edge]
     work = np.where(measured > 0, work * (changed / np.maximum(measured, 1)), changed)
+    weight = after.weight
     for _ in range(MOST_ROUNDS):
-        time = replay_graph(after).time
-        begin = time[2 * edges.op + 1] - after.weight[edges.edge]
-        length = kernels.lengths(time, begin, work, after.weight[edges.edge])
-        if (length == after.weight[edges.edge]).all():
-            break
-        weight = after.weight.copy()
-        weight[edges.edge] = length
-        after = after.with_weights(weight)
-    return after
+        # a graph for each round would keep its weights and times until all rounds are done
+        time = times_with(after, weight)
+        length = kernels.lengths(time, time[2 * edges.op + 1] - lasts, work, lasts)
+        if (length == lasts).all():
+            found = after if weight is after.weight else after.with_weights(weight)
+            return replayed_as(found, time)
+        if weight is after.weight:
+            weight = weight.copy()
+        weight[edges.edge] = lasts = length
+    return after.with_weights(weight)
 
 
 def _edges(graph: EventGraph, since: int, unknown: float) -> _Edges | None:

@@ -144,7 +144,7 @@ class Graphed:
         for_room = launches[call] & (launched_by[source] != call)
         waiting = np.unique(call[inside[call] & is_on_device(graph)[source] & ~for_room])
         if waiting.size:
-            name = graph.op_names[int(waiting[0])]
+            name = graph.names(waiting[:1])[0]
             raise UsageError(
                 str(self),
                 f"{format_count(waiting.size)} calls in it wait for the device, such as {name}",

@@ -50,6 +50,8 @@ class WhatIf:
         Its length as measured, and after the changes.
     replay
         When everything would happen; ``replay.graph`` is the changed graph.
+    applied
+        The changed graph whose kernels are as fast as recorded, whatever runs beside them then.
     confirmed_gain
         The gain if unconfirmed dependencies are none, in ns; None where the interval is to find it.
     """
@@ -60,6 +62,7 @@ class WhatIf:
     measured_ns: int
     window_ns: int
     replay: Replay
+    applied: EventGraph
     confirmed_gain: int | None = None
 
     def __repr__(self) -> str:
@@ -129,8 +132,8 @@ class WhatIf:
         if not self.unknown_ns:
             return None
         since = self.window.start(self.graph.time)
-        changed = _changed(self.graph, self.changes, since, PUBLISHED[2])
-        return self.window.length(replay_graph(changed).time)
+        slowed = contended(self.graph, self.applied, since, PUBLISHED[2])
+        return self.window.length(replay_graph(slowed).time)
 
     @cached_property
     def path(self) -> CriticalPath:
@@ -191,8 +194,10 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     asked = window or choose_window(graph, find_steps(graph))
     since = asked.start(graph.time)
     made = tuple(given_changes(changes))
-    replay = replay_graph(_changed(graph, made, since))
-    return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
+    applied = _applied(graph, made, since)
+    replay = replay_graph(contended(graph, applied, since))
+    lengths = asked.length(graph.time), asked.length(replay.time)
+    return WhatIf(graph, made, asked, *lengths, replay, applied)
 
 
 def what_ifs(graph: EventGraph, changes: Sequence[Change], window: Window) -> Iterator[WhatIf]:
@@ -208,14 +213,16 @@ def what_ifs(graph: EventGraph, changes: Sequence[Change], window: Window) -> It
         yield replace(what_if(graph, change, window=window), confirmed_gain=gain)
 
 
-def _changed(
-    graph: EventGraph, changes: Sequence[Change], since: int, unknown: float = PUBLISHED[0]
-) -> EventGraph:
+def _changed(graph: EventGraph, changes: Sequence[Change], since: int) -> EventGraph:
     """Return the graph after changes, with kernels as fast as they are then."""
-    changed = graph
+    return contended(graph, _applied(graph, changes, since), since)
+
+
+def _applied(graph: EventGraph, changes: Sequence[Change], since: int) -> EventGraph:
+    """Return the graph after changes, with kernels as fast as recorded."""
     for change in changes:
-        changed = apply_change(changed, change, since)
-    return contended(graph, changed, since, unknown)
+        graph = apply_change(graph, change, since)
+    return graph
 
 
 @checked

@@ -310,7 +310,8 @@ def _stream_spans(replay: Replay, of_op: Ints, on_host: Bools) -> list[SpanColum
     own = np.where(is_own, graph.weight[bound], 0)
     begin = np.maximum(before, start)
     own = np.clip(own - (begin - start), 0, None)
-    works = SpanColumns(actor, 2 * op + 1, begin, own, np.where(own > 0, bound, -1))
+    edge = np.where(own > 0, bound, -1).astype(np.int64)
+    works = SpanColumns(actor, 2 * op + 1, begin, own, edge)
     return [SpanColumns(*(column[idle] for column in waits)), works]
 
 

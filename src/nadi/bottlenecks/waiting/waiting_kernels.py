@@ -71,11 +71,11 @@ def spans_of_threads(graph: ChainGraph, first: int, end: int, spans: SpanColumns
 class SpanGraph(NamedTuple):
     """What is known of the graph; int64 unless said otherwise."""
 
-    # time, delay, bound_by: shape (vertices,): of the replay
+    # time, delay, bound_by (int32): shape (vertices,): of the replay
     time: np.ndarray
     delay: np.ndarray
     bound_by: np.ndarray
-    # in_src, edge_op: shape (edges,)
+    # in_src, edge_op: int32, shape (edges,)
     in_src: np.ndarray
     edge_op: np.ndarray
     # of_op, channel: shape (ops,): the actor of each operation, and the transfers that it is part

@@ -30,7 +30,7 @@ from nadi.sharing.obfuscation.fidelity import network_of
 from nadi.simulation.accounts.simulation_as_recording import simulated_job
 from nadi.simulation.engine_driver import simulate_job
 from nadi.systems.prices.priced_traces import price_job
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints, Ints32
 from nadi.trace.issues import summed_issues
 from nadi.trace.schema import PART, PART_TENSORS, WAITS
 from nadi.trace.trace import Job, Trace
@@ -449,7 +449,7 @@ def cut_graph(graph: EventGraph, chosen: Bools) -> Cut:
     )
 
 
-def _hubs_inside(graph: EventGraph, chosen: Bools, destinations: Ints) -> Bools:
+def _hubs_inside(graph: EventGraph, chosen: Bools, destinations: Ints32) -> Bools:
     """Return the hubs of which all members are chosen; bool, shape (hubs,)."""
     first, count = 2 * graph.num_ops, graph.num_vertices - 2 * graph.num_ops
     members, outside = np.zeros((2, count), dtype=np.int64)
@@ -461,7 +461,7 @@ def _hubs_inside(graph: EventGraph, chosen: Bools, destinations: Ints) -> Bools:
     return found
 
 
-def _half(graph: EventGraph, chosen: Bools, inside: Bools, destinations: Ints) -> Half:
+def _half(graph: EventGraph, chosen: Bools, inside: Bools, destinations: Ints32) -> Half:
     own = np.flatnonzero(inside)
     mine = np.flatnonzero(inside[destinations])
     src = graph.in_src[mine]

@@ -84,10 +84,10 @@ def without_deadlock(
 
 
 def _is_acyclic(src: Ints, dst: Ints, size: int) -> bool:
-    first = np.zeros(size + 1, dtype=np.int64)
-    np.cumsum(np.bincount(dst, minlength=size), out=first[1:])
-    sources = np.ascontiguousarray(src[np.argsort(dst, kind="stable")])
-    return int(topological_order(first, sources, np.empty(size, dtype=np.int64))) < 0
+    first = np.zeros(size + 1, dtype=np.int32)
+    np.cumsum(np.bincount(dst, minlength=size), dtype=np.int32, out=first[1:])
+    sources = src[np.argsort(dst, kind="stable")].astype(np.int32)
+    return int(topological_order(first, sources, np.empty(size, dtype=np.int32))) < 0
 
 
 def _in_turns(meetings: Sequence[Meeting]) -> list[Meeting]:

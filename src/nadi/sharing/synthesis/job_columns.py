@@ -319,9 +319,9 @@ def _ordered(trace: Trace, kept: Ints) -> tuple[Ints, Ints, Ints]:
     if (src >= dst).any():
         begins = np.zeros(kept.size + 1, dtype=np.int64)
         np.cumsum(np.bincount(dst, minlength=kept.size), out=begins[1:])
-        forward = np.empty(kept.size, dtype=np.int64)
-        sources = np.ascontiguousarray(src[np.argsort(dst, kind="stable")])
-        if topological_order(begins, sources, forward) >= 0:
+        forward = np.empty(kept.size, dtype=np.int32)
+        sources = src[np.argsort(dst, kind="stable")].astype(np.int32)
+        if topological_order(begins.astype(np.int32), sources, forward) >= 0:
             raise InputError(
                 f"rank {trace.rank}", "its dependencies form a cycle", "correct the trace"
             )

@@ -17,7 +17,7 @@ from nadi.simulation.engine.codes import QueuePolicy, Slot
 from nadi.simulation.work.program import Program, shared_out
 from nadi.simulation.work.recorded_work import NO_TIER, STORE, engines_of, tiers_of_nodes
 from nadi.systems.system import System
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Ints, Ints32
 from nadi.trace.rows import number_rows
 from nadi.trace.schema import NODE_KINDS
 
@@ -151,11 +151,11 @@ def _order(program: Program, lane: Ints) -> Ints:
 
 def _check_order(program: Program, src: Ints, dst: Ints, num_stated: int) -> None:
     """Raise InputError if a node waits for one that comes after it in its lane."""
-    in_ptr = np.empty(program.num_nodes + 1, dtype=np.int64)
+    first = np.empty(program.num_nodes + 1, dtype=np.int64)
     edge = np.empty(dst.size, dtype=np.int64)
-    group_rows(dst, in_ptr, edge)
-    in_src = src[edge]
-    found = topological_order(in_ptr, in_src, np.empty(program.num_nodes, dtype=np.int64))
+    group_rows(dst, first, edge)
+    in_ptr, in_src = first.astype(np.int32), src[edge].astype(np.int32)
+    found = topological_order(in_ptr, in_src, np.empty(program.num_nodes, dtype=np.int32))
     if found < 0:
         return
     at = found
@@ -172,7 +172,7 @@ def _check_order(program: Program, src: Ints, dst: Ints, num_stated: int) -> Non
     raise InputError(program.describe(at), "it is part of a dependency cycle")
 
 
-def _circle(in_ptr: Ints, in_src: Ints, node: int) -> list[tuple[int, int]]:
+def _circle(in_ptr: Ints32, in_src: Ints32, node: int) -> list[tuple[int, int]]:
     """Return the cycle through a node: the waiting nodes and their edges."""
     came_by: dict[int, tuple[int, int]] = {}
     found, here = [node], 0

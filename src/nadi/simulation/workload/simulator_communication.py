@@ -17,7 +17,7 @@ from nadi.kernels.paths import replay_times, topological_order
 from nadi.kernels.sequences import group_rows
 from nadi.simulation.workload.activities import Activities
 from nadi.systems.system import ASTRA_SIM_COLLECTIVES
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Ints, Ints32
 from nadi.trace.collectives import COLLECTIVES, run_as
 from nadi.trace.issues import IssueLog
 from nadi.trace.rows import nearest
@@ -313,18 +313,18 @@ class _WholeJob:
             if 0 <= number < len(self._transfers)
         ]
 
-    def topological(self, pairs: _Pairs) -> Ints | None:
+    def topological(self, pairs: _Pairs) -> Ints32 | None:
         """Order all vertices topologically; None if there is a cycle."""
         in_ptr, in_src, _ = self._edges(pairs)
-        order = np.empty(in_ptr.size - 1, dtype=np.int64)
+        order = np.empty(in_ptr.size - 1, dtype=np.int32)
         return None if topological_order(in_ptr, in_src, order) >= 0 else order
 
-    def positions(self, order: Ints, pairs: _Pairs) -> Ints:
+    def positions(self, order: Ints32, pairs: _Pairs) -> Ints:
         """Order the activities by start, but after all their dependencies."""
         in_ptr, in_src, weight = self._edges(pairs)
         size = in_ptr.size - 1
-        time, bound_by = np.empty((2, size), dtype=np.int64)
-        replay_times(order, in_ptr, in_src, weight, np.zeros(size, dtype=np.int64), time, bound_by)
+        time, not_asked = np.empty(size, dtype=np.int64), np.empty(0, dtype=np.int32)
+        replay_times(order, in_ptr, in_src, weight, np.zeros(size, dtype=np.int64), time, not_asked)
         place = np.empty(size, dtype=np.int64)
         place[order] = np.arange(size)
         own = np.arange(self.num_activities)
@@ -332,7 +332,7 @@ class _WholeJob:
         position[np.lexsort((place[own], time[own]))] = own
         return position
 
-    def _edges(self, pairs: _Pairs) -> tuple[Ints, Ints, Ints]:
+    def _edges(self, pairs: _Pairs) -> tuple[Ints32, Ints32, Ints]:
         """Return all edges by destination: the first edge of each vertex, sources and weights.
 
         The last vertex is the origin of time: the edge from it to an activity is as long as the
@@ -347,4 +347,4 @@ class _WholeJob:
         in_ptr = np.empty(last + 2, dtype=np.int64)
         edge = np.empty(dst.size, dtype=np.int64)
         group_rows(dst, in_ptr, edge)
-        return in_ptr, src[edge], weight[edge]
+        return in_ptr.astype(np.int32), src[edge].astype(np.int32), weight[edge]

@@ -381,9 +381,10 @@ def _legal(
     in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
     edge = np.empty(dst.size, dtype=np.int64)
     group_rows(dst, in_ptr, edge)
-    found, bound_by, delay = np.zeros((3, num_vertices), dtype=np.int64)
-    order = np.arange(num_vertices)
-    replay_times(order, in_ptr, src[edge], weight[edge], delay, found, bound_by)
+    found, delay = np.zeros((2, num_vertices), dtype=np.int64)
+    order, nothing_asked = np.arange(num_vertices, dtype=np.int32), np.empty(0, dtype=np.int32)
+    in_ptr, source = in_ptr.astype(np.int32), src[edge].astype(np.int32)
+    replay_times(order, in_ptr, source, weight[edge], delay, found, nothing_asked)
     return np.minimum(found[works], work_start)
 
 
@@ -526,7 +527,7 @@ def with_tensor_edges(graph: EventGraph) -> EventGraph:
     holds = time[src] <= time[dst]
     wanted = np.unique(src[holds] * graph.num_vertices + dst[holds])
     there = graph.edge_kind == EdgeKind.TENSOR
-    known = graph.in_src[there] * graph.num_vertices + graph.destinations[there]
+    known = graph.in_src[there].astype(np.int64) * graph.num_vertices + graph.destinations[there]
     src, dst = np.divmod(np.setdiff1d(wanted, known, assume_unique=True), graph.num_vertices)
     if not src.size:
         return graph

@@ -10,7 +10,7 @@ import numpy as np
 from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.edges.job_graph import ends_after
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints, Ints32
 from nadi.trace.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
@@ -110,7 +110,7 @@ class OperationLayout:
         return found
 
     @cached_property
-    def _waits(self) -> tuple[Ints, Ints]:
+    def _waits(self) -> tuple[Ints, Ints32]:
         edges = np.flatnonzero(self.graph.edge_kind == EdgeKind.SYNC)
         order = np.argsort(self.graph.in_src[edges], kind="stable")
         return edges[order], self.graph.in_src[edges[order]]
@@ -126,8 +126,8 @@ class OperationLayout:
         return ends_after(self.graph)
 
     @cached_property
-    def destinations(self) -> Ints:
-        """The vertex that each edge enters; int64, shape (edges,)."""
+    def destinations(self) -> Ints32:
+        """The vertex that each edge enters; int32, shape (edges,)."""
         return self.graph.destinations
 
     @cached_property
