@@ -23,6 +23,18 @@ def test_an_estimate_of_a_torus_is_its_simulation(system: str, tp: int) -> None:
     )
 
 
+@pytest.mark.parametrize("plan", [
+    {"tp": 2, "dp": 2, "cp": 2}, {"dp": 4, "cp": 2}, {"tp": 2, "cp": 4},
+])  # fmt: skip
+def test_keys_and_values_are_gathered_between_parts_of_weights(plan: dict[str, int]) -> None:
+    """Of weights, parts come to their links one after the other, and others go in between."""
+    plan |= {"global_batch": 2 * plan.get("dp", 1), "sequence": 2048, "zero": 3}
+    simulated = nadi.simulate(nadi.llm_job("gpt3-6.7b", **plan), nadi.load_system("tpu-v4", 8))
+    step = describe_step("gpt3-6.7b", "tpu-v4", plan)
+    found = estimate(step.model, step.machine, step.execution).seconds
+    assert found == pytest.approx(simulated.makespan / 1e9, rel=0.005)
+
+
 @pytest.mark.parametrize(("plan", "sharing"), [
     ({"tp": 2, "pp": 2}, 2), ({"tp": 2, "pp": 2, "dp": 2}, 4), ({"tp": 2, "pp": 2, "dp": 2}, 8),
 ])  # fmt: skip

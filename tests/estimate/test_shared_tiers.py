@@ -77,6 +77,12 @@ def placed(
     # weights of experts that one replica has are gathered from nobody
     ("mixtral-8x7b", "dgx-h100", {"dp": 4, "ep": 4, "global_batch": 8, "zero": 1},
      ("weights",), (4.0, 1)),
+    # which comes soon after its begin and long after, as long as its products of experts take
+    ("mixtral-8x7b", "dgx-b300", {"pp": 2, "dp": 4, "ep": 4, "global_batch": 20, "sequence": 1024,
+     "zero": 0, "recompute": "full"}, ("activations",), (16.0, 4)),
+    # weights that take long to move leave memory-bound products their bandwidth
+    ("mixtral-8x7b", "tpu-v4", {"pp": 8, "global_batch": 16, "sequence": 1024,
+     "chunks": 2, "schedule": "interleaved"}, ("weights",), (256.0, 1)),
     # passes of chunks wait for the moves of their own stage, whether others share its tier or not
     ("qwen3-8b", "hgx-h200", {"tp": 2, "pp": 4, "global_batch": 8, "zero": 1, "chunks": 2,
      "schedule": "interleaved"}, ("activations", "weights"), (64.0, 1)),

@@ -63,6 +63,8 @@ class StreamTimes(NamedTuple):
     moved: dict[tuple[str, str], Floats]  # of communication, exposed or not, by phase and role
     awaited: dict[str, list[Awaited]]  # by role
     begun: Floats  # until the first computation is done
+    # the share of it until what leaves and comes back has left, and until it is used again
+    again: tuple[Floats, Floats]
 
 
 def stream_times(program: PartProgram, prices: RowPrices) -> StreamTimes:
@@ -73,7 +75,7 @@ def stream_times(program: PartProgram, prices: RowPrices) -> StreamTimes:
     free: dict[int, Floats] = {}
     tiles = _TileTimes(program, prices)
     ends: list[Floats] = []
-    found = StreamTimes({}, {}, {}, {}, none)
+    found = StreamTimes({}, {}, {}, {}, none, (none, none))
     for place, (row, took) in enumerate(zip(rows, seconds, strict=True)):
         start = free.get(row.stream, none)
         waits = [wait for wait in row.waits if wait >= 0]
@@ -105,7 +107,10 @@ def stream_times(program: PartProgram, prices: RowPrices) -> StreamTimes:
             late = np.maximum(end - last, 0.0)
             found.exposed[key] = found.exposed.get(key, none) + late
             last = last + late
-    return found
+    if program.again.left < 0:
+        return found._replace(again=(none + _LEFT, none + _BACK))
+    left, back = ends[program.again.left], ends[program.again.back - 1]
+    return found._replace(again=(left / last, np.maximum(left, back) / last))
 
 
 class _TileTimes:
@@ -174,6 +179,23 @@ class PartSeconds(NamedTuple):
     awaited: tuple[tuple[Awaited, ...], ...]
 
 
+class VisitShares(NamedTuple):
+    """Shares of a layer's passes until tensors leave the first tier; float64 of shape (ways,)."""
+
+    # of a forward, until its input has been used; of a backward, until what leaves in it and comes
+    # back has been used, and until it is used again: of operations, and of seconds
+    used: Floats
+    left: Floats
+    back: Floats
+    used_seconds: Floats
+    left_seconds: Floats
+    back_seconds: Floats
+
+
+_LEFT, _BACK = 0.25, 0.75
+EVEN_VISITS = VisitShares(*np.array([[_LEFT], [_LEFT], [_BACK]] * 2))  # where nothing leaves
+
+
 class EndCosts(NamedTuple):
     """The embedding or the head of one micro-batch, float64 of shape (ways,)."""
 
@@ -235,6 +257,7 @@ class GeneratedCosts(NamedTuple):
     # what is made then, or is there before, and needed once more when many operations have passed
     stored_again: Floats
     loaded_again: Floats
+    visits: VisitShares
     looked_up: Floats  # bytes of rows of the embedding's table
 
 
@@ -293,8 +316,11 @@ def _ways(model: LanguageModel, columns: Executions) -> _Ways:
     structures = [structures_of(model, variant) for variant in variants]
     rows = [rows_of_parts(model, *one) for one in zip(variants, overlaps, strict=True)]
     # many variants have the rows of one structure
-    backwards = {id(backward): backward for of_parts in rows for _, backward in of_parts}
-    again = {key: visited_again(backward) for key, backward in backwards.items()}
+    again = {id(backward.rows): backward.again for one in structures for _, backward in one}
+    for of_parts in rows:
+        for _, backward in of_parts:
+            if id(backward) not in again:
+                again[id(backward)] = visited_again(backward)
     kept = [
         [
             (*moved_again(part.pieces, again[id(backward)]), *kept_of(part.pieces, variant))
@@ -366,7 +392,9 @@ def role_groups(columns: Executions) -> dict[str, RankGroup]:
 
 def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> _Sums:
     """Work out one direction of a part."""
-    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}, np.zeros(num)))
+    none = np.zeros(num)
+    again = none + _LEFT, none + _BACK
+    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}, none, again))
     for (program, members, _), prices in priced:
         rows = program.rows
         times = stream_times(program, prices)
@@ -385,6 +413,8 @@ def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> 
                 for column, value in zip(one, values, strict=True):
                     column[members] = value
         found.times.begun[members] = times.begun
+        for share, value in zip(again, times.again, strict=True):
+            share[members] = value
         sums = zip(found[:3], (prices.flops, prices.matrix_seconds, prices.bytes), strict=True)
         for whole_sum, column in sums:
             for phase in {row.phase for row in rows}:
@@ -451,7 +481,25 @@ def _costs(
     counts = _counts(ways, shares)
     looked_up = of_sizes(_looked_up(one.parts[-2], one.element) for one in ways.sizes)
     ends = _ends(ways, sums)
-    return GeneratedCosts(block, there, back, *ends, cache, counts, again, later, looked_up)
+    visits = _visits(ways, shares, sums)
+    return GeneratedCosts(block, there, back, *ends, cache, counts, again, later, visits, looked_up)
+
+
+def _visits(ways: _Ways, shares: Floats, sums: Sequence[Sequence[_Sums]]) -> VisitShares:
+    """Give the mean over kinds of layers of when tensors leave and come back."""
+    found = np.zeros((2, 2, 2, ways.entry.size))  # direction, operations or seconds, left or back
+    for kind, share in enumerate(shares.tolist()):
+        for direction, of_direction in enumerate(sums[kind]):
+            programs, which = ways.programs[2 * kind + direction]
+            of_rows = [
+                (_LEFT, _BACK) if one.again.left < 0
+                else ((one.again.left + 1) / len(one.rows), one.again.back / len(one.rows))
+                for one in programs
+            ]  # fmt: skip
+            found[direction, 0] += share * np.array(of_rows)[which].T
+            found[direction, 1] += share * np.array(of_direction.times.again)
+    there, back = found
+    return VisitShares._make([there[0, 0], *back[0], there[1, 0], *back[1]])
 
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:

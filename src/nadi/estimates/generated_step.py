@@ -24,7 +24,7 @@ from nadi.estimates.calculon.overlap import DataParallel
 from nadi.estimates.calculon.step_costs import StepCosts, StepSeconds
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions, StepShape, shape_of
-from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
+from nadi.estimates.generated_blocks import EVEN_VISITS, Awaited, GeneratedCosts, VisitShares
 from nadi.estimates.rings import RankGroup, message_seconds, share_a_link
 from nadi.estimates.shared_tiers import (
     Followed,
@@ -288,10 +288,14 @@ def _moves_of_stages(
     """Say what stages move to the second tier and back."""
     states = _STATE * executions.optimizer_offload
     head = ends.head * _element(costs.block, ends) * executions.weight_offload
+    visits = VisitShares(*(
+        np.where(moved.loaded_again > 0, one, even)
+        for one, even in zip(costs.visits, EVEN_VISITS, strict=True)
+    ))  # fmt: skip
     return SharedMoves(
         moved.forward, moved.backward, hop, moved.weights * (1.0 - costs.counts.expert_weights),
         moved.weights * costs.counts.expert_weights, moved.activations, moved.stored_again,
-        moved.loaded_again, moved.rows, head,
+        moved.loaded_again, visits, moved.rows, head,
         states * ends.layer.share, states * ends.first.share, states * ends.last.share,
         moved.latency,
     )  # fmt: skip

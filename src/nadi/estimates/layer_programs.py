@@ -256,7 +256,6 @@ def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, ...]:
 
 def moved_again(pieces: Sequence[Piece], again: VisitedAgain) -> tuple[int, int]:
     """Give the bytes that a part stores, and loads, between uses in one backward."""
-    loaded, stored = again
     sizes = {piece.name: piece.kept for piece in pieces}
-    of_stored = sum(sizes[name] for name in stored)
-    return of_stored, of_stored + sum(sizes[name] for name in loaded - stored)
+    of_stored = sum(sizes[name] for name in again.stored)
+    return of_stored, of_stored + sum(sizes[name] for name in again.loaded - again.stored)

@@ -6,7 +6,7 @@ once for each structure; where each of their rows takes its sizes from is found 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,19 @@ class Amounts(NamedTuple):
         return Operations(*self[:5])
 
 
+class VisitedAgain(NamedTuple):
+    """What leaves and comes back within one direction of a part."""
+
+    # names of pieces: of those whose tensors only come back, as they were there before, and of all
+    # others
+    loaded: frozenset[str]
+    stored: frozenset[str]
+    # the last row that uses one of these before it leaves, or in a forward the part's input; -1
+    # without any
+    left: int
+    back: int  # the first row that uses one that came back; behind the last row without any
+
+
 class PartProgram(NamedTuple):
     """What a part does in one direction."""
 
@@ -61,6 +74,7 @@ class PartProgram(NamedTuple):
     # the product that communication of tensor parallel ranks can go beside, by the places of both
     beside: Mapping[int, int]
     tiles: Ints  # where such a product has the sizes of a tile, -1 for others: shape (rows,)
+    again: VisitedAgain  # what leaves and comes back, where tensors move
 
 
 _Slot = tuple[str, str]  # name of a piece, and what of it
@@ -95,7 +109,19 @@ def structure_of(
         both = BackwardKind(True, True, False)
         backward = backward_rows(model, plan, chunk, ChunkLinks(), tensors, both)
     places = {slot: place for place, (slot, _) in enumerate(_slots(model, plan, pieces))}
-    return _program(forward, places), _program(backward, places)
+    there, back = _program(forward, places), _program(backward, places)
+    until_input = there.again._replace(left=_last_use_of_input(forward))
+    return there._replace(again=until_input), back
+
+
+def _last_use_of_input(rows: Sequence[Row]) -> int:
+    """Give the last row that uses what the first one reads, but for what lasts, or -1."""
+    read = {one.storage for row in rows[:1] for one in row.operands.inputs if not one.lasts}
+    uses = (
+        turn for turn, row in enumerate(rows)
+        if any(one.storage in read for one in row.operands.inputs)
+    )  # fmt: skip
+    return max(uses, default=-1)
 
 
 def _program(rows: Sequence[Row], places: Mapping[_Slot, int]) -> PartProgram:
@@ -106,20 +132,17 @@ def _program(rows: Sequence[Row], places: Mapping[_Slot, int]) -> PartProgram:
         name, what = slots[product]
         tiles[product] = places[name, what + _TILE]
     numbers = np.array([places[slot] for slot in slots], dtype=np.int64)
-    return PartProgram(tuple(rows), numbers, beside, tiles)
-
-
-VisitedAgain: TypeAlias = tuple[frozenset[str], frozenset[str]]
+    return PartProgram(tuple(rows), numbers, beside, tiles, visited_again(rows))
 
 
 def visited_again(rows: Sequence[Row]) -> VisitedAgain:
-    """Name the pieces whose tensors leave and come back within one direction of a part.
+    """Find the pieces whose tensors leave and come back within one direction of a part.
 
-    Their uses are too far apart for them to stay meanwhile. The first ones only come back: they
-    were there before.
+    Their uses are too far apart for them to stay meanwhile.
     """
     uses: dict[str, tuple[int, bool]] = {}
     found: tuple[set[str], set[str]] = set(), set()
+    left, back = -1, len(rows)
     for turn, row in enumerate(rows):
         for is_made, operands in enumerate(row.operands):
             for one in operands:
@@ -128,8 +151,9 @@ def visited_again(rows: Sequence[Row]) -> VisitedAgain:
                 last, made = uses.get(one.storage, (turn, bool(is_made)))
                 if turn - last > DISTANCE:
                     found[made].add(_slot_of(row)[0])
+                    left, back = max(left, last if made else -1), min(back, turn)
                 uses[one.storage] = turn, made
-    return frozenset(found[0]), frozenset(found[1])
+    return VisitedAgain(frozenset(found[0]), frozenset(found[1]), left, back)
 
 
 def weight_uses(rows: Sequence[Row]) -> tuple[int, int, int, int]:

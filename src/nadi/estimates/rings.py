@@ -90,6 +90,31 @@ def _by_dimensions(
     return np.where((group.members > 1) & (size > 0), seconds, 0.0)
 
 
+class LinkTurns(NamedTuple):
+    """When the parts of a collective come to links, and keep them; float64, shape (groups,)."""
+
+    first: Floats  # seconds until the first part is there
+    every: Floats  # and from each part to the next
+    step: Floats  # seconds for which a part keeps the links
+    parts: Floats  # how many there are; 0 where no other collective uses these links
+
+    @property
+    def seconds(self) -> Floats:
+        """For which all parts keep the links."""
+        found: Floats = self.parts * self.step
+        return found
+
+    def passed(self, moment: Floats) -> Floats:
+        """Give when the parts have passed that are there at a moment; 0 if none is."""
+        gone = np.divide(
+            moment - self.first, self.every,
+            out=np.where(moment >= self.first, np.inf, -1.0), where=self.every > 0,
+        )  # fmt: skip
+        there = np.clip(np.floor(gone) + 1.0, 0.0, self.parts)
+        slower = np.maximum(self.every, self.step)
+        return np.where(there > 0, self.first + (there - 1.0) * slower + self.step, 0.0)
+
+
 def shared_seconds(
     machine: MachineDescription, operation: str, size: Floats, group: RankGroup, other: RankGroup
 ) -> Floats:
@@ -97,28 +122,50 @@ def shared_seconds(
 
     One row for each dimension, or one for all where the network is known by no dimensions.
     """
+    turns = link_turns(machine, operation, size, group, other)
+    return np.stack([one.seconds for one in turns])
+
+
+def link_turns(
+    machine: MachineDescription, operation: str, size: Floats, group: RankGroup, other: RankGroup
+) -> list[LinkTurns]:
+    """Give when a collective keeps the links that another group uses, too.
+
+    Of each dimension, in the order in which its parts go through them; or of all at once where the
+    network is known by no dimensions, or the collective as a whole.
+    """
     there = (group.members > 1) & (other.members > 1) & (size > 0)
     network = machine.nested
     if network is None:
         whole = _of_tiers(machine, operation, size, group)
-        return np.where(there & (group.tier == other.tier), whole, 0.0)[None]
+        return [_whole_turn(whole, there & (group.tier == other.tier))]
     counts, others = _places(network, group), _places(network, other)
     if machine.system is not None:  # one at a time in the last dimension that each of both uses
         same = _last_used(counts) == _last_used(others)
         whole = _known(machine, machine.system, operation, size, group)
-        return np.where(there & same, whole, 0.0)[None]
+        return [_whole_turn(whole, there & same)]
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
     links = _links(network, group, counts)
     steps = _chunk_steps(machine, network, operation, size, chunks, counts, links)
+    passed = list(zip(counts, others, strict=True))
     if operation == "all_gather":
-        steps.reverse()
+        passed.reverse()
     if operation == "all_reduce":  # what it gathers comes later, chunk by chunk, if it goes further
         several = sum((count > 1).astype(np.int64) for count in counts) > 1
         steps = [np.where(several, step / 2, step) for step in steps]
-    return np.stack([
-        np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0)
-        for step, count, beside in zip(steps, counts, others, strict=True)
-    ])  # fmt: skip
+    found, first, every = [], np.zeros(1), np.zeros(1)
+    for step, (count, beside) in zip(steps, passed, strict=True):
+        parts = np.where(there & (count > 1) & (beside > 1), chunks, 0.0)
+        columns = np.broadcast_arrays(first, every, step, parts)
+        found.append(LinkTurns(*columns))
+        first, every = first + step, np.maximum(every, step)
+    return found
+
+
+def _whole_turn(seconds: Floats, is_shared: Bools) -> LinkTurns:
+    """Give the turn of a collective that keeps its links as a whole."""
+    parts = np.where(is_shared, 1.0, 0.0)
+    return LinkTurns(*np.broadcast_arrays(np.zeros(1), np.zeros(1), seconds, parts))
 
 
 def share_a_link(machine: MachineDescription, group: RankGroup, other: RankGroup) -> Bools:

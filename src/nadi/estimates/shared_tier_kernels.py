@@ -4,8 +4,9 @@ A stage computes in order. It loads in the order of uses, and stores in the orde
 after the other. Whoever moves at the same time has the same part of the tier: so much of a
 transfer is done as a clock has advanced that counts the bytes of each mover.
 
-A layer is cut into parts, over which its operations are spread evenly. What it keeps for its
-backward, and its weights, move with the parts that make and use them.
+A layer is cut into parts, over which its operations are spread evenly; where it keeps its input
+alone, parts end where that has been used, and where what leaves in the backward does, too. What it
+keeps for its backward, and its weights, move with the parts that make and use them.
 """
 
 from typing import NamedTuple
@@ -61,6 +62,13 @@ class PIPELINE(Columns, of="rows"):
     until_quarter = column("share of kept bytes after a quarter of a layer's forward")
     until_half = column("share of kept bytes after half of a layer's forward")
     until_three_quarters = column("share of kept bytes after three quarters of a layer's forward")
+    # of a forward whose backward computes all again, and of this one
+    used = column("share of a forward's operations until its input has been used")
+    left = column("share of a backward's operations until what leaves in it has been used")
+    back = column("share of a backward's operations until that is used again")
+    used_seconds = column("share of a forward's seconds until its input has been used")
+    left_seconds = column("share of a backward's seconds until what leaves in it has been used")
+    back_seconds = column("share of a backward's seconds until that is used again")
     state = column("of a layer's optimizer that moves", "bytes")
     first_state = column("of the embedding's", "bytes")
     last_state = column("of the head's", "bytes")
@@ -116,6 +124,8 @@ class SLICE(Columns, of="shares"):
     weights = column("share of weights that it is the first to use")
     experts = column("share of experts that it is the first to use")
     kept = column("share of what a forward keeps, that it makes or uses")
+    begin = column("share of operations before it")
+    seconds = column("share of seconds")
 
 
 class Schedule(NamedTuple):
@@ -196,11 +206,29 @@ def _experts_until(row: np.ndarray, way: int, done: float) -> float:
 
 
 @inner
+def _until(row: np.ndarray, way: int, part: int, of: int) -> float:
+    """Return the share of a layer's pass before a part; ``of`` operations (0) or seconds (3).
+
+    Where a backward computes all again, first parts store what leaves, and last ones load it.
+    """
+    if row[PIPELINE.is_whole] <= 0 or part == 0 or part == PARTS:
+        return part / PARTS
+    if way == 0:
+        used = row[PIPELINE.used + of]
+        return float(used + (1.0 - used) * (part - 1) / (PARTS - 1))
+    left, back = row[PIPELINE.left + of], row[PIPELINE.back + of]
+    return float(left + (back - left) * (part - 1) / (PARTS - 2))
+
+
+@inner
 def _put_shares(work: Work, row: np.ndarray) -> None:
     """Note what parts take of a layer, which is the same for all layers and passes."""
     for way in range(2):
         for part in range(PARTS):
-            begin, end, share = part / PARTS, (part + 1) / PARTS, work.shares[way, part]
+            share = work.shares[way, part]
+            begin, end = _until(row, way, part, 0), _until(row, way, part + 1, 0)
+            share[SLICE.begin] = begin
+            share[SLICE.seconds] = _until(row, way, part + 1, 3) - _until(row, way, part, 3)
             share[SLICE.weights] = _used_until(row, way, end) - _used_until(row, way, begin)
             share[SLICE.experts] = _experts_until(row, way, end) - _experts_until(row, way, begin)
             # what is kept last is used first
@@ -246,9 +274,9 @@ def _put_layer(
     for part in range(PARTS):
         here, share = unit, work.shares[way, part]
         unit = _put(
-            work, unit, row[PIPELINE.forward + way] / PARTS,
+            work, unit, row[PIPELINE.forward + way] * share[SLICE.seconds],
             weights * share[SLICE.weights] + experts * share[SLICE.experts],
-            worked + row[PIPELINE.forward_work + way] * part / PARTS,
+            worked + row[PIPELINE.forward_work + way] * share[SLICE.begin],
         )  # fmt: skip
         if way == 1 and part == 0:
             work.units[here, UNIT.store] = row[PIPELINE.stored_again]

@@ -14,7 +14,7 @@ import numpy as np
 from nadi.estimates.calculon.machine_description import MachineDescription, MemoryColumns
 from nadi.estimates.described_columns import columns_in, rows_of
 from nadi.estimates.execution import Executions, StepShape
-from nadi.estimates.generated_blocks import GeneratedCosts
+from nadi.estimates.generated_blocks import GeneratedCosts, VisitShares
 from nadi.estimates.shared_tier_kernels import (
     AT,
     LINK,
@@ -66,6 +66,7 @@ class SharedMoves(NamedTuple):
     kept: Floats
     stored_again: Floats
     loaded_again: Floats
+    visits: VisitShares  # when passes store and load these
     rows: Floats
     head: Floats
     # bytes of the optimizer's state of a layer, the embedding and the head
@@ -207,6 +208,7 @@ def pipelines_of(
         *(counts.forward_work, counts.backward_work),
         *(counts.end_work, e.is_named("activation_recompute", "full"), counts.late_weights),
         *(counts.kept_until_quarter, counts.kept_until_half, counts.kept_until_three_quarters),
+        *moves.visits,
         *(moves.state, moves.first_state, moves.last_state, machine.mem2.stages_together(e)),
         *columns_in(machine.mem2),
     )

@@ -87,17 +87,8 @@ class StagedMoves:
             block.activation.time + block.weight.time + block.again.time
             + block.backward_exchange[0].exposed + block.exchange_again[0].exposed,
         )  # fmt: skip
-        accessed = (
-            block.forward.memory_time,
-            block.activation.memory_time + block.weight.memory_time + block.again.memory_time,
-        )
-        # what moves goes through the first tier, beside what is accessed there
-        through = (self.weights + self.activations) / (machine.mem1.GBps * 1e9)
-        self.forward, backward = (
-            np.maximum(time, np.where(through > 0, access + through, 0.0))
-            for time, access in zip(self.plain, accessed, strict=True)
-        )
-        self.backward = np.where(self.trains, backward, 0.0)
+        # moves take no bandwidth of the first tier from operations, as in simulations
+        self.forward, self.backward = self.plain[0], np.where(self.trains, self.plain[1], 0.0)
         # Other stages wait while the last one is at the head. If a layer's backward is shorter, the
         # next activations arrive before it: their message is no operation between both passes.
         self.is_early = costs.last.seconds >= self.backward

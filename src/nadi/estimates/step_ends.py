@@ -5,6 +5,7 @@ Each depends on few fields of executions, so it is worked out for their distinct
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +15,16 @@ from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import ELEMENT_BYTES, Executions
 from nadi.estimates.layer_programs import PartSizes, Variant, layer_shares, sizes_of
-from nadi.estimates.rings import RankGroup, collective_seconds, shared_seconds
+from nadi.estimates.rings import (
+    LinkTurns,
+    RankGroup,
+    collective_seconds,
+    link_turns,
+    shared_seconds,
+)
 from nadi.estimates.row_prices import kernel_seconds
 from nadi.models.llm.language_model import LanguageModel
-from nadi.trace.arrays import Floats, Ints
+from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import dtype_code, no_operations, op_class_code
 
 _FIELDS = (
@@ -48,8 +55,8 @@ class PartEnds(NamedTuple):
     # seconds of reducing on links of tensor parallelism, on those on which tokens go to experts,
     # and on those of context parallelism
     shared: tuple[Floats, ...]
-    # the same of gathering dense weights, and those of experts
-    gather_shared: tuple[tuple[Floats, ...], ...]
+    # when gathers of dense weights, and those of experts, keep these links
+    gather_turns: tuple[tuple[tuple[LinkTurns, ...], ...], ...]
 
     def with_other(self, other: PartEnds, times: Floats) -> PartEnds:
         """Add the parameters of another part, so many times."""
@@ -209,7 +216,7 @@ def _part_ends(
         for other in _SHARING
     )  # fmt: skip
     gathering = (
-        tuple(shared("all_gather", {role: size}, other) * ways.weight_sharding
+        tuple(tuple(_gather_turns(machine, every & trained, size, group[role], group[other]))
               for other in _SHARING)
         for role, size in parts.items()
     )  # fmt: skip
@@ -227,6 +234,17 @@ def _part_ends(
         dense + experts, trained_all, own, np.broadcast_to(share, dense.size), gathered, summed,
         reduce, reduce_experts, gather, gather_experts, tuple(reducing), tuple(gathering),
     )  # fmt: skip
+
+
+def _gather_turns(
+    machine: MachineDescription, gathers: Bools, size: Floats, group: RankGroup, other: RankGroup
+) -> Iterator[LinkTurns]:
+    """Give when gathers keep links that another group uses, too, of links of which some do."""
+    if gathers.any():
+        for one in link_turns(machine, "all_gather", size, group, other):
+            parts = np.where(gathers, one.parts, 0.0)
+            if parts.any():
+                yield LinkTurns(*np.broadcast_arrays(*one[:3], parts))
 
 
 def _update(machine: MachineDescription, ways: Executions, element: Floats, count: float) -> Floats:

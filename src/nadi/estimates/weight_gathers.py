@@ -5,12 +5,15 @@ In the backward they are gathered behind the reduction of the gradients of the l
 which they take their turns in one stream; so computing waits for both.
 """
 
+import itertools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from nadi.estimates.execution import Executions, StepShape
 from nadi.estimates.generated_blocks import GeneratedCosts, PartSeconds
+from nadi.estimates.rings import LinkTurns
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.trace.arrays import Bools, Floats
 
@@ -67,40 +70,65 @@ def _late(work: PartSeconds, following: PartEnds) -> Floats:
     delay = np.zeros(1)
     every = [(one, role) for role, awaited in enumerate(work.awaited) for one in awaited]
     for one, role in sorted(every, key=lambda pair: float(pair[0].start.mean())):
-        begin = one.start + delay
-        gathers.begin_before(begin - _TIE)
-        meets = gathers.meets(role)
-        begin = np.where(meets, np.maximum(begin, gathers.free), begin)
-        gathers.free = np.where(meets, begin + one.end - one.start, gathers.free)
+        begin = gathers.turn(role, one.start + delay, one.end - one.start)
         delay = np.maximum(delay, begin - one.latest)
     gathers.begin_before(np.full(1, np.inf))
     return np.maximum(delay, gathers.end - work.whole)
 
 
 class _Gathers:
-    """Gathers of dense weights and then of experts, in turns with other collectives of a rank."""
+    """Gathers of dense weights and then of experts, in turns with other collectives of a rank.
+
+    Each collective has its turn behind those parts of a gather that are there when it comes; the
+    other parts have theirs behind it.
+    """
 
     def __init__(self, start: Floats, following: PartEnds) -> None:
         self._seconds = following.gather, following.gather_experts
-        self._shared = following.gather_shared
+        self._turns = following.gather_turns
         self._asks = [start, np.full(1, np.inf)]  # for the links; infinite where it did already
-        self.free = np.zeros(1)  # from when on the links are
+        self._begun = [np.full(1, np.inf)] * 2
+        self._longer = [np.zeros(1)] * 2  # seconds of others that went between their parts
+        self._free = np.zeros(1)  # from when on the links have no others
         self.end = start
-
-    def meets(self, role: int) -> Bools:
-        """Tell whether collectives of a role use the same links."""
-        found: Bools = (self._shared[0][role] > 0) | (self._shared[1][role] > 0)
-        return found
 
     def begin_before(self, moment: Floats) -> None:
         """Let those take the links that ask for them before a moment."""
         for number, seconds in enumerate(self._seconds):
-            on_links = np.maximum.reduce(self._shared[number])
-            asked = self._asks[number]
-            now, meets = asked < moment, on_links > 0
-            begin = np.where(meets, np.maximum(asked, self.free), asked)
-            self.free = np.where(now & meets, begin + on_links, self.free)
+            asked, meets = self._asks[number], self._meets(self._turns[number])
+            now = asked < moment
+            begin = np.where(meets, np.maximum(asked, self._free), asked)
+            self._begun[number] = np.where(now, begin, self._begun[number])
             self.end = np.where(now, begin + seconds, self.end)
             self._asks[number] = np.where(now, np.inf, asked)
             if number == 0:
                 self._asks[1] = np.where(now, self.end, self._asks[1])
+
+    def turn(self, role: int, asked: Floats, seconds: Floats) -> Floats:
+        """Give when a collective of a role begins that asks for the links then."""
+        self.begin_before(asked - _TIE)
+        meets = self._meets([of_number[role] for of_number in self._turns])
+        begin = np.where(meets, np.maximum(asked, self._free), asked)
+        last = []
+        for begun, longer, turns in zip(self._begun, self._longer, self._turns, strict=True):
+            until = np.zeros(1)
+            for one in turns[role]:
+                passed = one.passed(begin - begun)
+                begin = np.where(passed > 0, np.maximum(begin, begun + longer + passed), begin)
+                whole = begun + longer + one.passed(np.full(1, np.inf))
+                until = np.where((one.parts > 0) & np.isfinite(begun), whole, until)
+            last.append(until)
+        for number, until in enumerate(last):
+            later = np.where(begin < until, seconds, 0.0)
+            self._longer[number] = self._longer[number] + later
+            self.end, self._asks[1] = self.end + later, self._asks[1] + later
+        self._free = np.where(meets, begin + seconds, self._free)
+        return begin
+
+    @staticmethod
+    def _meets(turns: Iterable[Iterable[LinkTurns]]) -> Bools:
+        """Tell whether any of some turns are on links that others use, too."""
+        found: Bools = np.zeros(1, dtype=np.bool_)
+        for one in itertools.chain(*turns):
+            found = found | (one.parts > 0)
+        return found
