@@ -115,6 +115,9 @@ PLANS: list[tuple[str, dict[str, Any]]] = [
     ("llama3-8b", {"tp": 2, "dp": 4, "zero": 3, "recompute": "full"}),
     ("llama3-8b", {"pp": 4, "dp": 2, "zero": 3, "schedule": "interleaved", "chunks": 4}),
     ("mixtral-8x7b", {"dp": 8, "ep": 4, "zero": 3}),
+    ("mixtral-8x7b", {"tp": 2, "dp": 4, "ep": 2, "expert_tp": 2}),
+    ("mixtral-8x7b", {"tp": 2, "dp": 4, "ep": 4, "expert_tp": 2, "zero": 3}),
+    ("qwen3-30b-a3b", {"tp": 4, "dp": 2, "ep": 1, "expert_tp": 1}),
     ("gpt3-125m", {"pp": 4, "schedule": "interleaved", "chunks": 2}),  # of 1 and of 2 layers
 ]
 

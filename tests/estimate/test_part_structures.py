@@ -27,9 +27,11 @@ def test_shared_programs_are_those_that_are_generated(name: str, data: st.DataOb
     model = load_language_model(name)
     degree = data.draw(st.sampled_from([1, 2, 4, 8, 16, 64]))
     splits = data.draw(st.booleans())
-    spread = 1
+    spread, shares = 1, 0  # of experts, ranks that have some each, and that have a part of each
     if model.moe is not None and (splits or degree == 1):
-        spread = data.draw(st.sampled_from([1, 2, 8]))
+        spread, shares = (data.draw(st.sampled_from(one)) for one in ([1, 2, 8], [0, 1, degree]))
+    elif model.moe is not None:
+        spread, shares = data.draw(st.sampled_from([1, 2, 8])), degree
     training = data.draw(st.booleans())
     is_multiquery = data.draw(st.booleans())
     decodes = not training and not (splits and degree > 1) and data.draw(st.booleans())
@@ -40,6 +42,7 @@ def test_shared_programs_are_those_that_are_generated(name: str, data: st.DataOb
         data.draw(st.integers(0, len(DATATYPES) - 1)), int(is_multiquery), 0, int(training),
         data.draw(st.integers(0, 1)), spread, int(decodes), parts,
         data.draw(st.sampled_from([0, 16])) if training and model.mla is None else 0,
+        shares,
     )  # fmt: skip
     sizes, structures = sizes_of(model, variant), structures_of(model, variant)
     own = model

@@ -26,7 +26,8 @@ def generated_parts(model: LanguageModel, variant: Variant) -> list[tuple[list[R
     splits = COMMUNICATION[variant.tensor_par_comm_type] == "rs_ag"
     recompute = {"none": "none", "attn_only": "selective", "full": "full"}
     plan = ParallelPlan(
-        tp=tp, cp=variant.context_par, ep=ep, expert_tp=1 if ep > 1 or tp == 1 else tp, zero=0,
+        tp=tp, cp=variant.context_par, ep=ep,
+        expert_tp=variant.expert_tensor_par or (1 if ep > 1 or tp == 1 else tp), zero=0,
         sequence_parallel=splits and tp > 1, micro_batch=variant.microbatch_size,
         global_batch=variant.microbatch_size, sequence=model.sequence,
         recompute=recompute[RECOMPUTE[variant.activation_recompute]],  # type: ignore[arg-type]

@@ -86,6 +86,9 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         Calculon's rules have neither.
     lora
         Rank of adapters, which alone are trained; 0 if all weights are. Calculon's rules have none.
+    expert_tensor_par
+        Tensor parallel ranks that share the products of an expert: one, or all of them; 0 for one
+        where ``expert_par`` exceeds one, and for all where not. Calculon's rules have no experts.
     """
 
     num_procs: _Positive
@@ -119,6 +122,7 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     weight_sharding: bool = False
     ends_as_layers: bool = False
     lora: Annotated[int, Meta(ge=0, le=2**24)] = 0
+    expert_tensor_par: Annotated[int, Meta(ge=0, le=2**31)] = 0
 
 
 class Executions(NamedTuple):
@@ -158,6 +162,14 @@ class Executions(NamedTuple):
     weight_sharding: Ints = np.zeros(1, dtype=np.int64)
     ends_as_layers: Ints = np.zeros(1, dtype=np.int64)
     lora: Ints = np.zeros(1, dtype=np.int64)
+    expert_tensor_par: Ints = np.zeros(1, dtype=np.int64)
+
+    @property
+    def expert_shares(self) -> Ints:
+        """How many tensor parallel ranks share the products of an expert."""
+        usual = np.where(self.expert_par > 1, 1, self.tensor_par)
+        found: Ints = np.where(self.expert_tensor_par > 0, self.expert_tensor_par, usual)
+        return found
 
     @property
     def replicas(self) -> Ints:

@@ -85,7 +85,7 @@ def shape_reasons(
     own = not rules.blocks_of_calculon
     alone = e.replicas == 1
     if own and model.language_model.moe is not None:  # tensor parallel ranks can share experts
-        alone = alone & (degree <= e.expert_par * np.where(e.expert_par > 1, 1, degree))
+        alone = alone & (degree <= e.expert_par * e.expert_shares)
     has_tier, is_large, is_filled = _network_rules(machine, e, own)
     broken = {
         "ranks": degree * stages * e.replicas != e.num_procs,
@@ -130,6 +130,7 @@ def _rules_of_calculon(model: ModelDescription, executions: Executions) -> dict[
     return {
         "calculon-kernels": ((e.flash_attention | e.decoding | further) == 1)
         | (e.expert_par > 1)
+        | (e.expert_tensor_par > 0)
         | (e.context_par > 1),
         "calculon-layers": np.full(1, not plain),
     }
@@ -141,14 +142,15 @@ def _default_rules(model: ModelDescription, executions: Executions) -> dict[str,
     keys = np.where(e.is_named("attention_type", "multiquery"), 1, language.kv_heads)
     experts = 1 if language.moe is None else language.moe.experts
     # ranks that have a part of the tokens each can send them to experts
-    together = (degree > 1) & ~e.is_named("tensor_par_comm_type", "rs_ag")
+    together = (degree > 1) & ~e.is_named("tensor_par_comm_type", "rs_ag") & (e.expert_shares == 1)
+    uneven = (experts % spread != 0) | (degree * e.replicas % (spread * e.expert_shares) != 0)
+    partly = (e.expert_shares != 1) & (e.expert_shares != degree)
     tokens = e.microbatch_size * np.where(e.decoding == 1, 1, model.seq_size // e.context_par)
     return {
         "tiles": ~e.is_named("tensor_par_overlap", "none") & (tokens % degree != 0),
         "p2p-rs-ag": e.is_named("tensor_par_comm_type", "p2p_rs_ag") & (degree > 1),
         "keys": (keys % degree != 0) & (degree % keys != 0),
-        "experts": (spread > 1)
-        & ((experts % spread != 0) | (degree * e.replicas % spread != 0) | together),
+        "experts": ((spread > 1) | (e.expert_tensor_par > 0)) & (uneven | partly | together),
     }
 
 

@@ -386,7 +386,7 @@ def role_groups(columns: Executions) -> dict[str, RankGroup]:
     return {
         _TP: RankGroup(columns.tensor_par, one, columns.tensor_par_net),
         _CP: RankGroup(columns.context_par, columns.tensor_par, columns.data_par_net),
-        _EP: RankGroup(columns.expert_par, one, columns.data_par_net),
+        _EP: RankGroup(columns.expert_par, columns.expert_shares, columns.data_par_net),
     }
 
 

@@ -63,6 +63,7 @@ class Variant(NamedTuple):
     decoding: int
     context_par: int
     lora: int
+    expert_tensor_par: int
 
     @property
     def of_sizes(self) -> Variant:
@@ -76,6 +77,7 @@ class Variant(NamedTuple):
             tensor_par=min(self.tensor_par, 2), expert_par=min(self.expert_par, 2),
             context_par=min(self.context_par, 2), microbatch_size=1, seq_par_ag_redo=0,
             fused_activation=0, lora=min(self.lora, 1),
+            expert_tensor_par=min(self.expert_tensor_par, 2),
         )  # fmt: skip
 
 
@@ -210,7 +212,7 @@ def _plan(model: LanguageModel, variant: Variant) -> ParallelPlan:
         tp=tp,
         cp=variant.context_par,
         ep=ep,
-        expert_tp=1 if ep > 1 or tp == 1 else tp,
+        expert_tp=variant.expert_tensor_par or (1 if ep > 1 or tp == 1 else tp),
         zero=0,
         sequence_parallel=splits and tp > 1,
         micro_batch=variant.microbatch_size,

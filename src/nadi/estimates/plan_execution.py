@@ -11,7 +11,7 @@ from nadi.trace.operations import ITEMSIZE
 
 PLAN_NAMES = {
     "tp": "tensor_par", "pp": "pipeline_par", "dp": "data_par", "cp": "context_par",
-    "ep": "expert_par",
+    "ep": "expert_par", "expert_tp": "expert_tensor_par",
     "micro_batch": "microbatch_size", "global_batch": "batch_size", "dtype": "datatype",
     "recompute": "activation_recompute", "chunks": "pipeline_interleaving",
     "overlap": "tensor_par_overlap", "zero": "optimizer_sharding",
@@ -57,6 +57,7 @@ def execution_of_plan(
     _refuse_others(plan)
     splits, tiers = plan.sequence_parallel and plan.tp > 1, _tiers(plan, machine)
     replicates = plan.dp * plan.cp > 1 or (has_experts and plan.tp > plan.ep * plan.expert_tp)
+    usual = 1 if plan.ep > 1 or plan.tp == 1 else plan.tp
     training = not plan.inference
     sharded = plan.zero if training and replicates else 0
     return Execution(
@@ -86,16 +87,15 @@ def execution_of_plan(
         weight_sharding=sharded == 3,
         ends_as_layers=plan.ends_as_layers and plan.pp > 1,
         lora=plan.lora,
+        expert_tensor_par=0 if plan.expert_tp == usual else plan.expert_tp,
     )  # fmt: skip
 
 
 def _refuse_others(plan: ParallelPlan) -> None:
     """Raise UsageError for what is generated and not estimated."""
-    expert_tp = 1 if plan.ep > 1 or plan.tp == 1 else plan.tp
     rules = [
         ("schedule", plan.schedule, plan.schedule in _SCHEDULES, " or ".join(_SCHEDULES)),
         ("prefix", plan.prefix, not plan.prefix, "none"),
-        ("expert_tp", plan.expert_tp, plan.expert_tp == expert_tp, f"{expert_tp}"),
         ("gradient_dtype", plan.gradient_dtype, plan.gradient_dtype == "float32", "float32"),
     ]
     for name, value, fits, known in rules:

@@ -49,6 +49,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "decoding": (False,),
     "ends_as_layers": (False,),
     "lora": (0,),
+    "expert_tensor_par": (0,),
 }
 _LARGEST = 1 << 31  # of a number of ranks, sequences or chunks
 # of Nadi's own rules, where they differ

@@ -31,6 +31,7 @@ _FIELDS = (
     "tensor_par", "pipeline_par", "data_par", "optimizer_sharding", "expert_par", "datatype",
     "tensor_par_comm_type", "attention_type", "training", "tensor_par_net", "pipeline_par_net",
     "data_par_net", "context_par", "weight_sharding", "lora",
+    "expert_tensor_par",
 )  # fmt: skip
 _GRADIENT = 4.0  # bytes of a weight's gradient
 _STATE = 12.0  # bytes of a weight's copy and its two moments
@@ -156,12 +157,12 @@ def _parts(language: LanguageModel, ways: Executions, way: int) -> list[tuple[fl
 def _groups(ways: Executions) -> dict[str, RankGroup]:
     tp, dp, pp, ep = ways.tensor_par, ways.replicas, ways.pipeline_par, ways.expert_par
     one = np.ones(1, dtype=np.int64)
-    expert_tp = np.where(ep > 1, 1, tp)
+    expert_tp = ways.expert_shares
     inner = tp * dp
     return {
         "tp": RankGroup(tp, one, ways.tensor_par_net),
         "cp": RankGroup(ways.context_par, tp, ways.data_par_net),
-        "ep": RankGroup(ep, one, ways.data_par_net),
+        "ep": RankGroup(ep, expert_tp, ways.data_par_net),
         "dp": RankGroup(dp, tp, ways.data_par_net),
         "edp": RankGroup(
             np.maximum(inner // (ep * expert_tp), 1), ep * expert_tp, ways.data_par_net

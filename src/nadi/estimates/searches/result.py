@@ -75,6 +75,7 @@ def _tensors(row: dict[str, Any]) -> str:
         "redo": one["seq_par_ag_redo"],
         f"ZeRO {_zero(one)}": one["optimizer_sharding"],
         "overlapped dp": one["data_par_overlap"],
+        f"expert tp {one.get('expert_tensor_par')}": one.get("expert_tensor_par"),
     }
     return " ".join([one["tensor_par_comm_type"], *(name for name, is_so in also.items() if is_so)])
 

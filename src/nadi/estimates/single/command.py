@@ -17,6 +17,7 @@ from nadi.models.llm.options import (
     Dtype,
     EndsAsLayers,
     Ep,
+    ExpertTp,
     GlobalBatch,
     Inference,
     Lora,
@@ -97,18 +98,18 @@ _Zero = Annotated[
 ]  # fmt: skip
 
 _USUAL = {
-    "tp": 1, "pp": 1, "dp": 1, "cp": 1, "ep": 1, "zero": None, "sequence_parallel": None,
-    "micro_batch": 0, "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1,
-    "ends_as_layers": False, "recompute": "none",
+    "tp": 1, "pp": 1, "dp": 1, "cp": 1, "ep": 1, "expert_tp": 0, "zero": None,
+    "sequence_parallel": None, "micro_batch": 0, "global_batch": 0, "sequence": 0,
+    "schedule": "1f1b", "chunks": 1, "ends_as_layers": False, "recompute": "none",
     "attention": "flash", "dtype": "bfloat16", "inference": "", "lora": 0, "overlap": "none",
 }  # fmt: skip
 
 
 def command(
     model: ModelName, system: MachineName, execution: _Execution = "",
-    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: Cp = 1, ep: Ep = 1, zero: _Zero = None,
-    sp: Sp = None, micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0, seq: Seq = 0,
-    schedule: Schedule = "1f1b", chunks: Chunks = 1,
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: Cp = 1, ep: Ep = 1, expert_tp: ExpertTp = 0,
+    zero: _Zero = None, sp: Sp = None, micro_batch: MicroBatch = 0,
+    global_batch: GlobalBatch = 0, seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
     ends_as_layers: EndsAsLayers = False, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
     lora: Lora = 0, overlap: Overlap = "none", offload: _Offload = "", compat: Compat = "",
@@ -117,11 +118,12 @@ def command(
 ) -> None:  # fmt: skip
     """Estimate a step, and print what limits it."""
     fields: dict[str, Any] = {
-        "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "zero": zero, "sequence_parallel": sp,
-        "micro_batch": micro_batch, "global_batch": global_batch, "sequence": seq,
-        "schedule": schedule, "chunks": chunks, "ends_as_layers": ends_as_layers,
-        "recompute": recompute, "attention": attention, "dtype": dtype, "inference": inference,
-        "lora": lora, "overlap": overlap,
+        "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "expert_tp": expert_tp,
+        "zero": zero, "sequence_parallel": sp, "micro_batch": micro_batch,
+        "global_batch": global_batch, "sequence": seq, "schedule": schedule,
+        "chunks": chunks, "ends_as_layers": ends_as_layers, "recompute": recompute,
+        "attention": attention, "dtype": dtype, "inference": inference, "lora": lora,
+        "overlap": overlap,
     }  # fmt: skip
     _check_alone(execution, fields)
     check_output(output, bool(sweep), overwrite=overwrite)

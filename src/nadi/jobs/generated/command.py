@@ -15,6 +15,7 @@ from nadi.models.llm.options import (
     Dtype,
     EndsAsLayers,
     Ep,
+    ExpertTp,
     GlobalBatch,
     Inference,
     Lora,
@@ -58,10 +59,6 @@ _Model = Annotated[
 ]  # fmt: skip
 
 
-_ExpertTp = Annotated[
-    int, typer.Option("--expert-tp", metavar="N", show_default="1 with --ep, else as --tp",
-                      help="Ranks that share an expert: 1, or as many as --tp."),
-]  # fmt: skip
 _Prefix = Annotated[
     int, typer.Option("--prefix", metavar="TOKENS", min=0, show_default="0",
                       help="With --inference: first tokens that all sequences share, whose keys "
@@ -75,7 +72,7 @@ _Stats = Annotated[
 
 def llm(
     model: _Model,
-    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: Cp = 1, ep: Ep = 1, expert_tp: _ExpertTp = 0,
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: Cp = 1, ep: Ep = 1, expert_tp: ExpertTp = 0,
     zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0,
     seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
     ends_as_layers: EndsAsLayers = False, overlap: Overlap = "none",

@@ -25,6 +25,12 @@ Cp = Annotated[int, axis("--cp", "Context parallel ranks.")]
 Ep = Annotated[int, axis("--ep", "Ranks that share the experts of a layer.")]
 
 
+ExpertTp = Annotated[
+    int, typer.Option("--expert-tp", metavar="N", show_default="1 with --ep, else as --tp",
+                      help="Ranks that share an expert: 1, or as many as --tp."),
+]  # fmt: skip
+
+
 Zero = Annotated[
     int, typer.Option("--zero", metavar="0..3",
                       help="Sharded by data parallel ranks: 1 optimizer, 2 also gradients, 3 also "
