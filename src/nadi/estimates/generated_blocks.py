@@ -36,7 +36,6 @@ from nadi.estimates.part_structures import (
     Amounts,
     PartProgram,
     count_moved_tensors,
-    visited_again,
     weight_uses,
 )
 from nadi.estimates.rings import RankGroup
@@ -315,16 +314,10 @@ def _ways(model: LanguageModel, columns: Executions) -> _Ways:
         overlaps *= len(variants)
     structures = [structures_of(model, variant) for variant in variants]
     rows = [rows_of_parts(model, *one) for one in zip(variants, overlaps, strict=True)]
-    # many variants have the rows of one structure
-    again = {id(backward.rows): backward.again for one in structures for _, backward in one}
-    for of_parts in rows:
-        for _, backward in of_parts:
-            if id(backward) not in again:
-                again[id(backward)] = visited_again(backward)
     kept = [
         [
-            (*moved_again(part.pieces, again[id(backward)]), *kept_of(part.pieces, variant))
-            for part, (_, backward) in zip(found.parts, of_parts, strict=True)
+            (*moved_again(part.pieces, its.again), *kept_of(part.pieces, variant))
+            for part, its in zip(found.parts, of_parts, strict=True)
         ]
         for found, variant, of_parts in zip(of_variants, variants, rows, strict=True)
     ]
@@ -338,7 +331,7 @@ def _ways(model: LanguageModel, columns: Executions) -> _Ways:
 
     return _Ways(
         columns, sizes, entry[of_way], np.array(kept, dtype=np.float64)[of_way],
-        by_part(structures), by_part(rows),
+        by_part(structures), by_part([[its.ways for its in of_parts] for of_parts in rows]),
     )  # fmt: skip
 
 

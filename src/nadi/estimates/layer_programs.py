@@ -27,6 +27,7 @@ from nadi.estimates.part_structures import (
     VisitedAgain,
     amounts_of,
     structure_of,
+    visited_again,
 )
 from nadi.models.job_rows import Row
 from nadi.models.llm.chunk_tensors import cache_width
@@ -134,10 +135,15 @@ def structures_of(
     return _structures(_with_keys(model, variant), variant.of_structure)
 
 
-def rows_of_parts(
-    model: LanguageModel, variant: Variant, overlap: str
-) -> tuple[tuple[tuple[Row, ...], tuple[Row, ...]], ...]:
-    """Give the operations of each part forward and backward, tile by tile where they overlap."""
+class PartRows(NamedTuple):
+    """The operations of a part, tile by tile where they overlap."""
+
+    ways: tuple[tuple[Row, ...], tuple[Row, ...]]  # forward and backward
+    again: VisitedAgain  # what leaves and comes back in the backward
+
+
+def rows_of_parts(model: LanguageModel, variant: Variant, overlap: str) -> tuple[PartRows, ...]:
+    """Give the operations of each part, which many variants share."""
     own = _with_keys(model, variant)
     return _rows(own, variant.of_structure, overlap, variant.tensor_par)
 
@@ -145,11 +151,13 @@ def rows_of_parts(
 @lru_cache(maxsize=1024)
 def _rows(
     model: LanguageModel, variant: Variant, overlap: str, tiles: int
-) -> tuple[tuple[tuple[Row, ...], tuple[Row, ...]], ...]:
-    return tuple(
-        (tiled(there.rows, overlap, tiles), tiled(back.rows, overlap, tiles))
-        for there, back in _structures(model, variant)
-    )
+) -> tuple[PartRows, ...]:  # fmt: skip
+    found = []
+    for there, back in _structures(model, variant):
+        both = tiled(there.rows, overlap, tiles), tiled(back.rows, overlap, tiles)
+        again = back.again if both[1] is back.rows else visited_again(both[1])
+        found.append(PartRows(both, again))
+    return tuple(found)
 
 
 def _with_keys(model: LanguageModel, variant: Variant) -> LanguageModel:
