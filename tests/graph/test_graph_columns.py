@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.graph import event_graph
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.kernels import paths
 from tests.amounts import examples
 from tests.conftest import PairWriter
 
@@ -63,12 +63,13 @@ def test_vertices_and_edges_are_numbered_with_32_bits(
     assert {getattr(graph, name).dtype for name in narrow} == {np.dtype(np.int32)}
     every = np.ones(graph.num_edges, dtype=np.bool_)
     one = make_edges(np.array([0]), np.array([graph.num_vertices - 1]), 0, EdgeKind.ADDED, -1)
-    monkeypatch.setattr(event_graph, "_MOST_NUMBERS", graph.num_edges)
+    monkeypatch.setattr(paths, "_MOST_NUMBERS", graph.num_edges)
     assert graph.with_edges(graph.edges).num_edges == graph.num_edges
     for make in (
         lambda: graph.edited(every, one),
         lambda: graph.with_edges([graph.edges, one]),
         lambda: graph.with_edges(graph.edges, graph.num_edges),
+        lambda: paths.edges_by_vertex(one.src, one.dst, graph.num_edges + 1),
     ):
         with pytest.raises(nadi.NadiError, match=f"can have up to {graph.num_edges:,} of each"):
             make()

@@ -21,13 +21,12 @@ import polars as pl
 
 from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
-from nadi.kernels.paths import topological_order, unexplained_times
+from nadi.kernels.paths import refuse_too_many, topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
 from nadi.trace.arrays import Bools, Bytes, Ints, Ints32, Numbers
 from nadi.trace.rows import nearest
 from nadi.trace.schema import DEP_KINDS, DEVICE_WORK, NODES
 from nadi.trace.trace import Job, Trace
-from nadi.units import format_count
 
 _Operations = tuple[Job, Ints, Ints]
 _MAX_NAMES = 6
@@ -41,7 +40,6 @@ _OF_OPERATIONS = (  # what no change of edges changes
 )  # fmt: skip
 # numbers of vertices, edges and operations, which are most of a graph's memory
 _NUMBERED = ("in_ptr", "in_src", "edge_op", "order")
-_MOST_NUMBERS = (1 << 31) - 1  # that these columns can tell apart
 _MAY_BE_INFERRED = ("launch", "event", "sync", "thread")  # kinds of dependencies
 
 
@@ -176,7 +174,7 @@ class EventGraph:
     order: Ints32
 
     def __post_init__(self) -> None:
-        _refuse_too_many(self.num_vertices, self.num_edges)
+        refuse_too_many(self.num_vertices, self.num_edges)
         for name in _NUMBERED:
             vars(self)[name] = np.asarray(getattr(self, name), dtype=np.int32)
 
@@ -496,7 +494,7 @@ class EventGraph:
         if is_whole and not more.dst.size and not num_new_vertices:
             return self.with_weights(own)
         num_vertices = self.num_vertices + num_new_vertices
-        _refuse_too_many(num_vertices, self.num_edges + more.dst.size)
+        refuse_too_many(num_vertices, self.num_edges + more.dst.size)
         by_vertex = np.argsort(more.dst, kind="stable")
         entering = np.bincount(more.dst, minlength=num_vertices)
         in_ptr = self.in_ptr if is_whole else _counted(kept)[self.in_ptr]
@@ -646,22 +644,10 @@ class _Sorted(NamedTuple):
     order: Ints32
 
 
-def _refuse_too_many(num_vertices: int, num_edges: int) -> None:
-    """Raise NadiError if vertices or edges are more than 32 bits can number."""
-    if max(num_vertices, num_edges) > _MOST_NUMBERS:
-        raise NadiError(
-            "",
-            f"the event graph of this job has {format_count(num_vertices)} moments and "
-            f"{format_count(num_edges)} dependencies between them; it can have up to "
-            f"{format_count(_MOST_NUMBERS)} of each",
-            "analyse fewer ranks or one step (nadi extract), or use nadi analyze, which needs none",
-        )
-
-
 def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) -> _Sorted:
     """Sort edges stably by destination, and vertices topologically."""
     num_edges = sum(part.src.size for part in parts)
-    _refuse_too_many(num_vertices, num_edges)
+    refuse_too_many(num_vertices, num_edges)
     first = np.zeros(num_vertices + 2, dtype=np.int32)
     for part in _batches(parts):
         count_incoming(part.dst, first)

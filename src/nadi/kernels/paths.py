@@ -8,7 +8,41 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.errors import NadiError
 from nadi.kernels.jit import borrowed, inner, kernel
+from nadi.kernels.sequences import group_rows
+from nadi.units import format_count
+
+_MOST_NUMBERS = (1 << 31) - 1  # that columns of int32 can tell apart
+
+
+def refuse_too_many(num_vertices: int, num_edges: int) -> None:
+    """Raise NadiError if vertices or edges are more than 32 bits can number."""
+    if max(num_vertices, num_edges) > _MOST_NUMBERS:
+        raise NadiError(
+            "",
+            f"the graph of this job has {format_count(num_vertices)} moments and "
+            f"{format_count(num_edges)} dependencies between them; it can have up to "
+            f"{format_count(_MOST_NUMBERS)} of each",
+            "take fewer ranks or one step (nadi extract), or use nadi analyze, which needs none",
+        )
+
+
+def edges_by_vertex(
+    src: np.ndarray, dst: np.ndarray, num_vertices: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sort edges by destination, those into one vertex in the order given.
+
+    - ``src``, ``dst``: int64, shape (edges,).
+    - Returns ``in_ptr``, ``in_src``: int32, as :func:`topological_order` takes them; and ``edge``:
+      int64, shape (edges,): the edges, sorted. O(vertices + edges).
+    - Raises NadiError if there are more than 32 bits can number.
+    """
+    refuse_too_many(num_vertices, dst.size)
+    first = np.empty(num_vertices + 1, dtype=np.int64)
+    edge = np.empty(dst.size, dtype=np.int64)
+    group_rows(dst, first, edge)
+    return first.astype(np.int32), src[edge].astype(np.int32), edge
 
 
 @kernel

@@ -43,8 +43,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError, checked
-from nadi.kernels.paths import topological_order
-from nadi.kernels.sequences import group_rows
+from nadi.kernels.paths import edges_by_vertex, topological_order
 from nadi.memory.operation_accesses import Accesses, TensorsOfTrace, tensors_of_trace
 from nadi.memory.table_lookups import RowCache, hit_shares
 from nadi.simulation.accounts.memory_accounts import Lives, lives_of, row_times
@@ -456,11 +455,9 @@ def _order(simulation: Simulation, rank: int, trace: Trace) -> Ints:
     ends = program.first_child[first : last + 1]
     src = np.repeat(np.arange(last - first), np.diff(ends))
     dst = program.children[ends[0] : ends[-1]] - first
-    in_ptr = np.empty(last - first + 1, dtype=np.int64)
-    edge = np.empty(dst.size, dtype=np.int64)
-    group_rows(dst, in_ptr, edge)
+    in_ptr, in_src, _ = edges_by_vertex(src, dst, last - first)
     order = np.empty(last - first, dtype=np.int32)
-    topological_order(in_ptr.astype(np.int32), src[edge].astype(np.int32), order)
+    topological_order(in_ptr, in_src, order)
     row = program.row[first:last]
     receives = (trace.nodes["kind"] == "COMM_RECV").to_numpy()[row]
     moment = np.where(receives, simulation.end[first:last], simulation.start[first:last])

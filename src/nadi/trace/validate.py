@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import check_kind, checked
-from nadi.kernels.paths import topological_order
-from nadi.kernels.sequences import group_rows
+from nadi.kernels.paths import edges_by_vertex, topological_order
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CATEGORIES, GIVEN_DEPS, TABLES
@@ -131,11 +130,8 @@ def cycle_row(num_nodes: int, src: Ints, dst: Ints) -> int:
     """Return a node on a dependency cycle, or -1. O(nodes + dependencies)."""
     if (src < dst).all():
         return -1
-    first = np.empty(num_nodes + 1, dtype=np.int64)
-    order = np.empty(src.size, dtype=np.int64)
-    group_rows(dst, first, order)
-    before = src[order].astype(np.int32)
-    return int(topological_order(first.astype(np.int32), before, np.empty(num_nodes, np.int32)))
+    first, before, _ = edges_by_vertex(src, dst, num_nodes)
+    return int(topological_order(first, before, np.empty(num_nodes, dtype=np.int32)))
 
 
 def _check_attributes(trace: Trace, log: IssueLog) -> None:

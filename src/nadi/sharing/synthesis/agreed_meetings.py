@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels.paths import topological_order
 from nadi.sharing.synthesis.job_columns import RankColumns
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import NODE_KINDS
+from nadi.trace.validate import cycle_row
 
 _SEND, _RECV, _COLL = (NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV", "COMM_COLL"))
 
@@ -78,16 +78,9 @@ def without_deadlock(
         src.append(begin[number] + np.concatenate([rank.src, order[:-1][same]]))
         dst.append(begin[number] + np.concatenate([rank.dst, order[1:][same]]))
     source, target = vertex[np.concatenate(src)], vertex[np.concatenate(dst)]
-    if _is_acyclic(source, target, vertex.size):
+    if cycle_row(vertex.size, source, target) < 0:
         return list(meetings)
     return _in_turns(meetings)
-
-
-def _is_acyclic(src: Ints, dst: Ints, size: int) -> bool:
-    first = np.zeros(size + 1, dtype=np.int32)
-    np.cumsum(np.bincount(dst, minlength=size), dtype=np.int32, out=first[1:])
-    sources = src[np.argsort(dst, kind="stable")].astype(np.int32)
-    return int(topological_order(first, sources, np.empty(size, dtype=np.int32))) < 0
 
 
 def _in_turns(meetings: Sequence[Meeting]) -> list[Meeting]:

@@ -10,7 +10,7 @@ import polars as pl
 from nadi.errors import InputError, checked
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.module_tree import NO_LAYER, layers_by_modules
-from nadi.kernels.paths import topological_order
+from nadi.kernels.paths import edges_by_vertex, topological_order
 from nadi.recordings.folded.folded_job import FoldedJob, unfold_job
 from nadi.recordings.join_ranks import link_job
 from nadi.sharing.obfuscation.private_job import learned_label
@@ -317,11 +317,9 @@ def _ordered(trace: Trace, kept: Ints) -> tuple[Ints, Ints, Ints]:
     src, dst = src[inside], dst[inside]
     place = np.arange(kept.size)
     if (src >= dst).any():
-        begins = np.zeros(kept.size + 1, dtype=np.int64)
-        np.cumsum(np.bincount(dst, minlength=kept.size), out=begins[1:])
+        begins, sources, _ = edges_by_vertex(src, dst, kept.size)
         forward = np.empty(kept.size, dtype=np.int32)
-        sources = src[np.argsort(dst, kind="stable")].astype(np.int32)
-        if topological_order(begins.astype(np.int32), sources, forward) >= 0:
+        if topological_order(begins, sources, forward) >= 0:
             raise InputError(
                 f"rank {trace.rank}", "its dependencies form a cycle", "correct the trace"
             )

@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from nadi.errors import InputError
-from nadi.kernels.paths import topological_order
-from nadi.kernels.sequences import group_rows
+from nadi.kernels.paths import edges_by_vertex, topological_order
 from nadi.simulation.engine.codes import QueuePolicy, Slot
 from nadi.simulation.work.program import Program, shared_out
 from nadi.simulation.work.recorded_work import NO_TIER, STORE, engines_of, tiers_of_nodes
@@ -151,10 +150,7 @@ def _order(program: Program, lane: Ints) -> Ints:
 
 def _check_order(program: Program, src: Ints, dst: Ints, num_stated: int) -> None:
     """Raise InputError if a node waits for one that comes after it in its lane."""
-    first = np.empty(program.num_nodes + 1, dtype=np.int64)
-    edge = np.empty(dst.size, dtype=np.int64)
-    group_rows(dst, first, edge)
-    in_ptr, in_src = first.astype(np.int32), src[edge].astype(np.int32)
+    in_ptr, in_src, edge = edges_by_vertex(src, dst, program.num_nodes)
     found = topological_order(in_ptr, in_src, np.empty(program.num_nodes, dtype=np.int32))
     if found < 0:
         return

@@ -13,8 +13,7 @@ import numpy as np
 
 from nadi.errors import NadiError
 from nadi.graph.event_graph import EventGraph
-from nadi.kernels.paths import replay_times, topological_order
-from nadi.kernels.sequences import group_rows
+from nadi.kernels.paths import edges_by_vertex, replay_times, topological_order
 from nadi.simulation.workload.activities import Activities
 from nadi.systems.system import ASTRA_SIM_COLLECTIVES
 from nadi.trace.arrays import Ints, Ints32
@@ -344,7 +343,5 @@ class _WholeJob:
         dst = np.concatenate([self._dst, self._entry[pairs[1]], own])
         weight = np.zeros(src.size, dtype=np.int64)
         weight[src == last] = self._activities.start
-        in_ptr = np.empty(last + 2, dtype=np.int64)
-        edge = np.empty(dst.size, dtype=np.int64)
-        group_rows(dst, in_ptr, edge)
-        return in_ptr.astype(np.int32), src[edge].astype(np.int32), weight[edge]
+        in_ptr, in_src, edge = edges_by_vertex(src, dst, last + 1)
+        return in_ptr, in_src, weight[edge]

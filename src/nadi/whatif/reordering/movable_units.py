@@ -12,8 +12,7 @@ import polars as pl
 
 from nadi.graph.event_graph import EdgeKind, EventGraph, make_edges
 from nadi.graph.replay import replay_graph
-from nadi.kernels.paths import replay_times
-from nadi.kernels.sequences import group_rows
+from nadi.kernels.paths import edges_by_vertex, replay_times
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import pattern
 from nadi.trace.schema import LABELS, TENSOR_DEPS
@@ -378,12 +377,9 @@ def _legal(
     ]
     src, dst, weight = (np.concatenate(column) for column in zip(*parts_of_edges, strict=True))
     num_vertices = 3 * num_units + 1
-    in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
-    edge = np.empty(dst.size, dtype=np.int64)
-    group_rows(dst, in_ptr, edge)
+    in_ptr, source, edge = edges_by_vertex(src, dst, num_vertices)
     found, delay = np.zeros((2, num_vertices), dtype=np.int64)
     order, nothing_asked = np.arange(num_vertices, dtype=np.int32), np.empty(0, dtype=np.int32)
-    in_ptr, source = in_ptr.astype(np.int32), src[edge].astype(np.int32)
     replay_times(order, in_ptr, source, weight[edge], delay, found, nothing_asked)
     return np.minimum(found[works], work_start)
 
