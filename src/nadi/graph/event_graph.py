@@ -21,7 +21,7 @@ import polars as pl
 
 from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
-from nadi.kernels.paths import refuse_too_many, topological_order, unexplained_times
+from nadi.kernels.paths import refuse_too_large, topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
 from nadi.trace.arrays import Bools, Bytes, Ints, Ints32, Numbers
 from nadi.trace.rows import nearest
@@ -174,7 +174,7 @@ class EventGraph:
     order: Ints32
 
     def __post_init__(self) -> None:
-        refuse_too_many(self.num_vertices, self.num_edges)
+        refuse_too_large(self.num_vertices, self.num_edges)
         for name in _NUMBERED:
             vars(self)[name] = np.asarray(getattr(self, name), dtype=np.int32)
 
@@ -494,7 +494,7 @@ class EventGraph:
         if is_whole and not more.dst.size and not num_new_vertices:
             return self.with_weights(own)
         num_vertices = self.num_vertices + num_new_vertices
-        refuse_too_many(num_vertices, self.num_edges + more.dst.size)
+        refuse_too_large(num_vertices, self.num_edges + more.dst.size)
         by_vertex = np.argsort(more.dst, kind="stable")
         entering = np.bincount(more.dst, minlength=num_vertices)
         in_ptr = self.in_ptr if is_whole else _counted(kept)[self.in_ptr]
@@ -647,7 +647,7 @@ class _Sorted(NamedTuple):
 def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) -> _Sorted:
     """Sort edges stably by destination, and vertices topologically."""
     num_edges = sum(part.src.size for part in parts)
-    refuse_too_many(num_vertices, num_edges)
+    refuse_too_large(num_vertices, num_edges)
     first = np.zeros(num_vertices + 2, dtype=np.int32)
     for part in _batches(parts):
         count_incoming(part.dst, first)

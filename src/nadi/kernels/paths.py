@@ -16,8 +16,8 @@ from nadi.units import format_count
 _MOST_NUMBERS = (1 << 31) - 1  # that columns of int32 can tell apart
 
 
-def refuse_too_many(num_vertices: int, num_edges: int) -> None:
-    """Raise NadiError if vertices or edges are more than 32 bits can number."""
+def refuse_too_large(num_vertices: int, num_edges: int) -> None:
+    """Raise NadiError if a graph has more vertices or edges than 32 bits can number."""
     if max(num_vertices, num_edges) > _MOST_NUMBERS:
         raise NadiError(
             "",
@@ -38,7 +38,7 @@ def edges_by_vertex(
       int64, shape (edges,): the edges, sorted. O(vertices + edges).
     - Raises NadiError if there are more than 32 bits can number.
     """
-    refuse_too_many(num_vertices, dst.size)
+    refuse_too_large(num_vertices, dst.size)
     first = np.empty(num_vertices + 1, dtype=np.int64)
     edge = np.empty(dst.size, dtype=np.int64)
     group_rows(dst, first, edge)
