@@ -26,7 +26,7 @@ from nadi.estimates.rings import RankGroup, link_seconds, message_seconds
 from nadi.estimates.row_prices import PRICED_COLLECTIVES, contributed_bytes, kernel_seconds
 from nadi.models.llm.chunk_tensors import cache_width
 from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.layer_pieces import layer_pieces
+from nadi.models.llm.layer_pieces import core_works, layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
@@ -39,7 +39,6 @@ _MANY = 16  # prompts that fill any device
 _UNPACKED = 0.245
 _TILES = (8, 16, 32, 48, 64)  # rows of a tile of these
 _EXPERTS = "mlp.experts."
-_CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
 
 
 class InferenceParts(NamedTuple):
@@ -153,11 +152,7 @@ def _core_seconds(
     plans: Sequence[ParallelPlan],
 ) -> Floats:  # fmt: skip
     """Price the core of attention of all layers, in each of some plans."""
-    kind = model.layer_kinds[0]  # all have the same attention
-    works = [
-        one.forward for plan in plans for one in layer_pieces(model, plan, kind)
-        if one.name in _CORE
-    ]  # fmt: skip
+    works = [work for plan in plans for work in core_works(model, plan)]  # of all layers alike
     amounts = amounts_of_works(works)
     if kv_dtype:  # what is read of each sequence is smaller
         read = [
@@ -188,7 +183,7 @@ def _layer_seconds(
     for kind in set(model.layer_kinds):
         pieces = [
             one for plan in plans for one in layer_pieces(model, plan, kind)
-            if one.forward and one.name not in _CORE
+            if one.forward and not one.is_core
         ]  # fmt: skip
         amounts = amounts_of_works([one.forward for one in pieces])
         datatype = np.zeros(amounts.flops.size, dtype=np.int64)

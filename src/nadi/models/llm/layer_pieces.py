@@ -103,6 +103,8 @@ class _Maker:
         self.between = Layout.TOKENS if plan.sequence_parallel else Layout.WHOLE
         self.own_tokens = plan.tokens // (plan.tp if plan.sequence_parallel else 1)
         self.dense = "bfloat16" if ITEMSIZE[plan.dtype] == 1 else plan.dtype
+        self.heads = model.heads // plan.tp
+        self.key_heads = self.heads if model.mla else max(model.kv_heads // plan.tp, 1)
 
     @property
     def whole(self) -> int:
@@ -200,9 +202,7 @@ class _Maker:
         yield self.norm("attention.norm")._replace(reads=("",))
         yield from self._projections()
         model, plan = self.model, self.plan
-        heads = model.heads // plan.tp
-        key_heads = heads if model.mla else max(model.kv_heads // plan.tp, 1)
-        width = heads * model.query_head_dim + key_heads * model.query_head_dim
+        width = (self.heads + self.key_heads) * model.query_head_dim
         query = adapted(plan, "attention.qkv")
         if model.position == "rope":
             elements = self.tokens * width
@@ -213,7 +213,7 @@ class _Maker:
             query = "attention.rope"
             if model.mla is not None:  # keys and values are copied, to be contiguous
                 query = f"attention.query{'_up' if model.mla.q_lora_rank else ''}"
-                both = heads * (model.query_head_dim + model.value_head_dim)
+                both = self.heads * (model.query_head_dim + model.value_head_dim)
                 reads = ("attention.key_value_up", query)
                 piece = piece._replace(reads=reads, gives=(self.tokens, both))
             yield piece
@@ -222,7 +222,7 @@ class _Maker:
         queries = (
             ("attention.qk_norm", adapted(plan, "attention.qkv")) if model.qk_norm else (query,)
         )
-        yield from self._core(heads, key_heads, ("attention.keys_and_values", *queries))
+        yield from self.core("attention.keys_and_values", *queries)
         outputs = model.heads * model.value_head_dim
         bias = model.hidden if model.attention_bias else 0
         piece = self.row("attention.output", outputs, model.hidden, bias)
@@ -305,9 +305,10 @@ class _Maker:
         gives = (self.tokens, elements // self.tokens)
         return piece._replace(weight=weight, summed=summed, gives=gives)
 
-    def _core(self, heads: int, key_heads: int, reads: tuple[str, ...]) -> Iterator[Piece]:
-        """Return scores, softmax and their product with the values, fused or not."""
+    def core(self, *reads: str) -> Iterator[Piece]:
+        """Return keys and values, scores, softmax and the product of both, fused or not."""
         model, plan, b = self.model, self.plan, self.b
+        heads, key_heads = self.heads, self.key_heads
         of_query, of_value = model.query_head_dim, model.value_head_dim
         keys = plan.sequence  # of the whole sequence, also with context parallelism
         queries = self.tokens // plan.micro_batch
@@ -482,6 +483,11 @@ def layer_pieces(model: LanguageModel, plan: ParallelPlan, kind: LayerKind) -> l
     maker = _Maker(model, plan)
     found = [*maker.attention(), *(maker.mlp() if kind == "dense" else maker.experts())]
     return [one if ".adapter_" in one.name else frozen(plan, one) for one in found]
+
+
+def core_works(model: LanguageModel, plan: ParallelPlan) -> list[Work]:
+    """Return the forward work of the core of attention of a layer, without all that is around."""
+    return [one.forward for one in _Maker(model, plan).core("", "") if one.forward]
 
 
 def adapted(plan: ParallelPlan, name: str) -> str:
