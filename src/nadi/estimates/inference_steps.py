@@ -248,10 +248,10 @@ def tile_rows(rows: Ints) -> Floats:
 
 def launched_operations(model: LanguageModel) -> int:
     """Return how many operations of all layers a step launches, without collectives."""
-    plan = _decoding(model, ParallelPlan(), 1, 1)
+    plan, kinds = _decoding(model, ParallelPlan(), 1, 1), model.layer_kinds
     return sum(
-        len([one for one in layer_pieces(model, plan, kind) if one.forward])
-        for kind in model.layer_kinds
+        kinds.count(kind) * len([one for one in layer_pieces(model, plan, kind) if one.forward])
+        for kind in set(kinds)
     )
 
 
