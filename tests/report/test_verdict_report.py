@@ -165,6 +165,22 @@ def test_long_gaps_that_repeat_are_of_the_host(
     assert verdict.unnamed_ns == verdict.unexplained_ns == 3 * 5_002_000 + 2 * 2_060_000
 
 
+@pytest.mark.parametrize(("wait", "said"), [(800, ""), (300, ", in operators on the CPU")])
+def test_a_host_that_mostly_waits_is_not_in_operators(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str], wait: int, said: str
+) -> None:
+    pair.op("aten::mm", 0, (1_000 - wait) / 4)
+    pair.op("aten::a", (1_000 - wait) / 4, (1_000 - wait) / 4)
+    pair.op("aten::b", (1_000 - wait) / 2, (1_000 - wait) / 4)
+    pair.op("aten::c", 3 * (1_000 - wait) / 4, (1_000 - wait) / 4)
+    pair.op("wait in queue.py(154): Queue.get", 1_000 - wait, wait)
+    first = first_lines(capsys, pair.write()[1])[0]
+    assert first.startswith(
+        f"The host bounds the whole trace: 100.0 % of the critical path{said}; "
+        "most in a wait in queue.py(154): Queue.get ("
+    )
+
+
 def test_what_follows_is_named_where_most_lies_in_steps_themselves(
     pair: PairWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -400,12 +400,13 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     first = (
         f"The host bounds {window}{_mostly(verdict)}: {_share(host, verdict)} of the critical path"
     )
+    leads = verdict.leading
+    is_wait = leads.is_wait or leads.name.startswith(_WAIT_IN)
     if verdict.device_idle_ns >= 0:
         first += f", while the device is idle for {_share(verdict.device_idle_ns, verdict)}"
-    else:
+    elif not is_wait or 2 * leads.time_ns <= host:  # a thread that waits runs no operators
         is_between = 2 * verdict.gaps_ns > host
         first += f", {'most of it between' if is_between else 'in'} operators on the CPU"
-    leads = verdict.leading
     if leads.is_gap:
         return [f"{first}{_in_gaps(verdict)}.", *_also(verdict)]
     before = "waits before " if leads.is_wait else _A if leads.name.startswith(_WAIT_IN) else ""
