@@ -526,6 +526,17 @@ def test_functions_nest_as_they_call_each_other() -> None:
     assert held(events) == [("train.py(30): histogram", 4, 6), ("train.py(20): log", 2, 8)]
 
 
+def test_hooks_in_a_backward_are_named_inside_of_the_node_that_calls_them() -> None:
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    backward = [*step_of(0), *(Span(1, at * MS, (at + 5) * MS - 1, node) for at in (0, 5))]
+    train = called("/home/user/train.py", "train", 50)
+    calls = [call(LOG, 2, 4), call(train, 0, 8), call(train, 5, 10)]  # one ends inside of a node
+    events = name_operations(calls, backward, backward, 0)
+    assert held(events) == [
+        ("train.py(20): log", 2, 4), ("train.py(50): train", 0, 5), ("train.py(50): train", 5, 10)
+    ]  # fmt: skip
+
+
 def test_a_module_is_named_before_functions_that_call_the_same() -> None:
     of = call(called("/home/user/train.py", "forward", 30), 2, 8)
     linear, layer = (of._replace(module=f"nn.Module: {one}") for one in ("Linear_0", "Layer_0"))

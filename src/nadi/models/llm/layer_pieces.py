@@ -307,13 +307,12 @@ class _Maker:
 
     def core(self, *reads: str) -> Iterator[Piece]:
         """Return keys and values, scores, softmax and the product of both, fused or not."""
-        model, plan, b = self.model, self.plan, self.b
-        heads, key_heads = self.heads, self.key_heads
+        model, plan, b, heads = self.model, self.plan, self.b, self.heads
         of_query, of_value = model.query_head_dim, model.value_head_dim
         keys = plan.sequence  # of the whole sequence, also with context parallelism
         queries = self.tokens // plan.micro_batch
         batch = plan.micro_batch * heads
-        local = key_heads * (of_query + of_value) * self.tokens * b
+        local = self.key_heads * (of_query + of_value) * self.tokens * b
         # keys and values of the whole sequence are gathered, as for Llama 3 (arXiv 2407.21783)
         whole, tokens = Layout.WHOLE, Layout.TOKENS
         size = local * plan.cp
@@ -328,7 +327,7 @@ class _Maker:
             of_query = of_value + model.mla.qk_rope_head_dim
             entries = cached * of_query
         else:
-            entries = key_heads * cached * (of_query + of_value)
+            entries = self.key_heads * cached * (of_query + of_value)
         read = b * (batch * queries * of_query + entries)
         out = b * batch * queries * of_value
         shape = (batch, queries, keys, of_query)

@@ -50,6 +50,7 @@ _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _PACKAGES = ("site-packages", "dist-packages")
 _TORCH = f"{os.sep}torch{os.sep}"
 _CPU = "DeviceType.CPU"
+_NODE = "autograd::engine::evaluate_function"
 
 
 class Called(NamedTuple):
@@ -110,10 +111,19 @@ class Named(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A marked step of a thread, and its operations that no other one holds, in order."""
+    """A marked step of a thread, and its operations that no other one holds, in order.
+
+    Operations that a node of autograd calls follow it, as hooks of the program call some of them.
+    """
 
     mark: Span
     operations: list[Span]
+    holders: list[int]  # of each the position of the node that calls it, or its own
+
+    def until(self, first: int, last: int) -> int:
+        """Return when the operations from one to another have ended."""
+        holder = self.holders[last]
+        return self.operations[holder if holder >= first else last].end
 
 
 class StackSampler:
@@ -482,7 +492,7 @@ def name_operations(
     for step in _steps(timed):
         ranges = [one for one in timed if one.is_range and one.thread == step.mark.thread]
         for (first, last), name in found.get(_names(step), {}).items():
-            begin, end = step.operations[first].begin, step.operations[last].end
+            begin, end = step.operations[first].begin, step.until(first, last)
             if not any(_cross(one, begin, end) for one in ranges):
                 events.append(_event(name, begin, end, step.mark.thread, base_ns))
     return events
@@ -490,13 +500,15 @@ def name_operations(
 
 def _held(calls: list[TracedCall], step: Step) -> dict[tuple[int, int], str]:
     """Return the functions of a step by the first and the last operation that they call."""
-    begins, ends = ([one[side] for one in step.operations] for side in (1, 2))
+    begins = [one.begin for one in step.operations]
     held: dict[tuple[int, int], str] = {}
     for call in sorted(calls, key=lambda call: not call.module):
         if call.thread == step.mark.thread and step.mark.begin <= call.begin < step.mark.end:
             first = bisect.bisect_left(begins, call.begin)
-            last = bisect.bisect_right(ends, call.end) - 1
-            if first <= last and (first, last) != (0, len(ends) - 1):
+            last = bisect.bisect_left(begins, call.end) - 1
+            while first <= last and step.until(first, last) > call.end:
+                last -= 1
+            if first <= last and (first, last) != (0, len(begins) - 1):
                 name = call.module or _name(Called(call.code, call.code.co_firstlineno))
                 held.setdefault((first, last), name)
     return held
@@ -514,15 +526,22 @@ def _names(step: Step) -> tuple[str, ...]:
 def _steps(spans: Iterable[Span]) -> list[Step]:
     ordered = sorted(spans, key=lambda one: (one.begin, -one.end))
     begins = [one.begin for one in ordered]
-    steps = [Step(one, []) for one in ordered if one.name.startswith(_MARKS[0])]
+    steps = [Step(one, [], []) for one in ordered if one.name.startswith(_MARKS[0])]
     for step in steps:
-        until = step.mark.begin
+        until = node_until = step.mark.begin
+        node = -1
         first, after = (bisect.bisect_left(begins, time) for time in (until, step.mark.end))
         for one in ordered[first:after]:
             is_inside = until <= one.begin and one.thread == step.mark.thread
             if is_inside and not one.is_around:
+                if is_node := one.begin >= node_until:
+                    node = len(step.operations)
+                step.holders.append(node)
                 step.operations.append(one)
-                until = one.end
+                if is_node and one.name.startswith(_NODE):
+                    node_until = one.end
+                else:
+                    until = one.end
     return steps
 
 
